@@ -44,10 +44,10 @@ class PositionEmbeddings(nn.Module):
                 if entry is not None and kind in (None, *facts.get("layer_types", entries))
             }
         )
-        # Compiled code computes its tables from these, because stored ones would limit the length.
+        # Compiled code computes tables from these spectra; stored tables would limit the length.
         self.spectra: Any = {kind: rotary.inv_freq for kind, rotary in self.layers.items()}
         self.interleaved = any(rotary.interleaved for rotary in self.layers.values())
-        self.config, self.layer_types = config, tuple(self.layers)  # models read both
+        self.config, self.layer_types = config, tuple(self.layers)  # read by models
 
     def forward(
         self, x: Tensor, position_ids: Tensor, layer_type: str | None = None
@@ -71,10 +71,10 @@ class PositionEmbeddings(nn.Module):
 
 @dataclass(frozen=True)
 class ByTables:
-    """A new `apply_rotary_pos_emb` that calls the original function for transformers' own tables.
+    """A replacement for `apply_rotary_pos_emb` that passes transformers' tables to the original.
 
-    Tables from `PositionEmbeddings` have four axes; tables from transformers have three. q and k
-    are `[B, H, S, D]`, or `[B, S, H, D]` if unsqueeze_dim is 2. interleaved: the model's layout.
+    Tables from `PositionEmbeddings` have four axes; transformers' have three. q, k: `[B, H, S, D]`,
+    or `[B, S, H, D]` if unsqueeze_dim is 2. interleaved: True for planes (2j, 2j+1).
     """
 
     original: Callable[..., Any]

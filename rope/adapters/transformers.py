@@ -22,7 +22,7 @@ Model = TypeVar("Model", bound=nn.Module)
 __all__ = ["PositionEmbeddings", "restore", "use_rope"]
 
 #: The functions that attention layers may call. The second function returns interleaved queries and
-#: keys in half-split order. Its replacement leaves them interleaved, which changes no score.
+#: keys in half-split order. Its replacement keeps them interleaved; the scores are the same.
 NAMES = ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave")
 _ADVICE = "leave the model unchanged, or pass only its language_model"
 
@@ -36,9 +36,9 @@ def use_rope(model: Model) -> Model:
     Call `use_rope` again for a model that was unpickled in another process. If the frequencies
     depend on the sequence length, fix the length before you use torch.compile, for example with
     `model.model.rotary_emb.layers["all"].fix_length`.
-    Raises TypeError if model is not a module, ValueError for any other model and for frequencies
-    that were changed by hand, and the errors of `RotaryEmbedding.from_config`. After an error, the
-    model has its original rotation.
+    Raises TypeError if model is not a module, ValueError if use_rope doesn't support the model or
+    its frequencies were changed by hand, and the errors of `RotaryEmbedding.from_config`. After an
+    error, the model has its original rotation.
 
     >>> import pytest
     >>> transformers = pytest.importorskip("transformers")
@@ -101,7 +101,7 @@ def restore(model: Model) -> Model:
 
 
 def _children(model: nn.Module) -> list[tuple[nn.Module, str, nn.Module]]:
-    """Return each submodule as (parent, name in the parent, submodule)."""
+    """Return a triple (parent, name in the parent, submodule) for each submodule."""
     return [
         (part, name, child) for part in model.modules() for name, child in part.named_children()
     ]
@@ -125,7 +125,7 @@ def _functions(model: nn.Module) -> list[tuple[dict[str, Any], str]]:
             continue
         names = {name for name in code.co_names if "apply" in name and "rot" in name}
         if unknown := names - {*NAMES}:
-            raise _error(model, f"its {kind.__name__} calls {min(unknown)}, which is unknown")
+            raise _error(model, f"its {kind.__name__} calls the unknown {min(unknown)}")
         if {"cos", "sin"} & {*code.co_varnames} and not names:
             raise _error(model, f"its {kind.__name__} applies cos and sin itself")
         file = forward.__globals__
@@ -136,8 +136,8 @@ def _functions(model: nn.Module) -> list[tuple[dict[str, Any], str]]:
 def _tables(model: nn.Module, rotary: Any) -> PositionEmbeddings:
     """Return the replacement for a rotary module.
 
-    Raises ValueError for a configuration without rotating layers, and for frequencies that differ
-    from the configured ones.
+    Raises ValueError if the configuration has no rotating layers, or if the module's frequencies
+    differ from the configured ones.
     """
     if rotary.config.model_type == "deepseek_v4":
         raise _error(model, "it rotates the last coordinates of a head instead of the first")

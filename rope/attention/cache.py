@@ -58,11 +58,11 @@ class KVCache:
         self.values = self.keys.new_zeros(*shape, head_dim if value_dim is None else value_dim)
         self.policy = policy
         self.slots = CachePositions(batch, max_seq_len, self.keys.device)
-        self._rotated_keys: Tensor | None = None  # [B, H_kv, N, D]; None if `keys` are read
+        self._rotated_keys: Tensor | None = None  # [B, H_kv, N, D]; if None, `read` returns `keys`
 
     @property
     def length(self) -> int:
-        """Return the largest number of slots taken in any row, including padding."""
+        """Return the number of slots taken in the fullest row, including slots with padding."""
         return self.slots.length
 
     @property
@@ -122,7 +122,7 @@ class KVCache:
         read; required after `shift`. seq_len: see `RotaryEmbedding`; required if the extension
         depends on the length, and the same in every call.
         Returns views `[B, H_kv, T, D]` and `[B, H_kv, T, D_v]`; empty slots hold arbitrary numbers.
-        Raises ValueError if a required argument is missing, and as `RotaryEmbedding.shift` does.
+        Raises ValueError if an argument is missing, and the errors of `RotaryEmbedding.shift`.
 
         >>> cache, x = KVCache(1, 1, 2, 4), torch.ones(1, 1, 2, 4)
         >>> rotary = RotaryEmbedding(4)
@@ -141,7 +141,7 @@ class KVCache:
         """Move tokens by delta positions; the next `read` rotates each moved key once.
 
         delta: an int, or integers `[B]`, one per row; negative to move back. slots: bool `[B, N]`,
-        True for each token to move; None moves all tokens. Waits for the device.
+        True for each token to move; None moves all tokens. Synchronizes with the device.
         Raises ValueError if a position would become negative or `slots` is not bool `[B, N]`, and
         TypeError if delta is not an integer. The cache is then unchanged.
 
@@ -156,8 +156,8 @@ class KVCache:
     def drop(self, mask: Tensor) -> None:
         """Empty the slots where the mask, bool `[B, N]`, is True; other tokens don't move.
 
-        Waits for the device.
-        Raises ValueError or TypeError, and changes nothing, for another shape, dtype, or device.
+        Synchronizes with the device.
+        Raises ValueError or TypeError for another shape, dtype, or device; nothing changes then.
 
         >>> cache, x = KVCache(1, 1, 4, 2), torch.ones(1, 1, 3, 2)
         >>> _ = cache.append(x, x)
@@ -222,7 +222,7 @@ class KVCache:
             batch, heads, _, width = buffer.shape
             if tensor.dim() != 4 or tensor.shape != (batch, heads, k.shape[2], width):
                 raise ValueError(
-                    f"{name} has shape {list(tensor.shape)}; this cache takes "
+                    f"{name} has shape {list(tensor.shape)}; in this cache, it must be "
                     f"[{batch}, {heads}, S, {width}], with the same S for k and v"
                 )
             if tensor.dtype != buffer.dtype:
@@ -241,7 +241,7 @@ class KVCache:
         self.slots.check_room(k.shape[2], position_ids, window, sinks)
 
     def _rotate_moved(self, rotary: RotaryEmbedding | None, seq_len: int | None) -> None:
-        """Rotate each moved token's stored key to its new position, in the second buffer."""
+        """Write each moved token's key, rotated to its new position, to the second buffer."""
         slots = self.slots
         if slots.moved is None:
             return

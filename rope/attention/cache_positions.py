@@ -31,7 +31,7 @@ def write_slots(buffer: Tensor, slots: Slots, values: Tensor) -> None:
 class CachePositions:
     """Track which slots of a `KVCache` hold tokens, and at which positions.
 
-    length: the largest number of slots taken in any row. used: T, one more than the number of the
+    length: the number of slots taken in the fullest row. used: T, one more than the number of the
     last slot in use. moved: bool `[B, N]`, True for tokens whose keys have yet to be rotated to
     their new positions; None if there are no such tokens.
     As long as each token's position equals its slot number, no table of positions is stored.
@@ -46,7 +46,7 @@ class CachePositions:
         """Forget all tokens."""
         self.length = self.used = 0
         self.moved: Tensor | None = None
-        self._positions: Tensor | None = None  # [B, N]; None while positions are slot numbers
+        self._positions: Tensor | None = None  # [B, N]; None while positions equal slots
         self._stored_at: Tensor | None = None  # [B, N]; None while _positions is None
         self._latest_count = 0  # the number of tokens in the last call
         self._latest: Tensor | None = None  # [B, S], the last call's slots; None if they come last
@@ -73,7 +73,7 @@ class CachePositions:
         """Return the position ids of the next seq_len tokens, with -1 for padding.
 
         If position_ids is None, each row continues after its largest position. Padding, where
-        attention_mask `[B, S]` is 0, takes no position.
+        attention_mask `[B, S]` is 0, doesn't use up a position.
         Returns None if both arguments are None and each position equals its slot number.
 
         >>> cache_positions = CachePositions(1, 4)
@@ -100,10 +100,10 @@ class CachePositions:
         if needed > slots:
             raise ValueError(
                 f"the cache holds {self.length} tokens in {slots} slots; {seq_len} more tokens "
-                f"need max_seq_len={needed}: create a larger cache, or reset this one"
+                f"need max_seq_len={needed}; create a larger cache, or reset this one"
             )
         if position_ids is None or torch.compiler.is_compiling() or self._device.type != "cpu":
-            return  # don't read values on a GPU: the host would wait for the queue
+            return  # reading values on a GPU would make the host wait for its queue
         ids, rule = position_ids.long().expand(self._shape[0], -1), "be at least -1 (for padding)"
         wrong = ids < -1
         if window is not None:  # otherwise a window could hold more tokens than it has positions
@@ -116,7 +116,7 @@ class CachePositions:
             )
 
     def evict(self, seq_len: int, window: int | None, sinks: int) -> None:
-        """If seq_len more tokens don't fit, empty the slots whose tokens no later token sees.
+        """If seq_len more tokens don't fit, empty the slots of tokens that no later token sees.
 
         >>> cache_positions = CachePositions(1, 4)
         >>> _ = cache_positions.allocate(4, None)
@@ -162,7 +162,7 @@ class CachePositions:
             if delta.shape != self._shape[:1]:
                 raise ValueError(
                     f"delta has shape {list(delta.shape)}; it must be an int, or have shape "
-                    f"[{self._shape[0]}], one entry per row: use slots to move part of a row"
+                    f"[{self._shape[0]}], one entry per row; use slots to move part of a row"
                 )
             delta = delta.long()[:, None]
         else:
@@ -259,7 +259,7 @@ class CachePositions:
         self.positions.copy_(positions)
 
     def _largest_count(self) -> int:
-        """Return the number of tokens in the fullest row. Waits for the device."""
+        """Return the number of tokens in the fullest row. Synchronizes with the device."""
         return int((self.positions >= 0).sum(dim=1).max())
 
     def _check_mask(self, name: str, mask: Tensor) -> Tensor:

@@ -6,12 +6,12 @@ back by the query's position:
     o_m = R_m^T sum_n w_mn R_n v_n = sum_n w_mn R_{n-m} v_n.
 
 Besides the tokens in its window, a query reads compressed entries. Each entry summarizes a group of
-`ratio` tokens. Group g's entry is rotated to the position of the group's first token, g ratio:
+`ratio` tokens. Group g's entry is rotated to the position of the group's first token, g * ratio:
 
     c_g = norm(sum_i softmax_i(Z_i + B_i) * C_i),    R_{g ratio} c_g.
 
-Follows `deepseek_v4` in transformers 5.23 and uses its parameter names. Only the last rotary.dim
-coordinates of each head are rotated.
+This module follows `deepseek_v4` in transformers 5.23, including its parameter names. Only the
+last rotary.dim coordinates of each head are rotated.
 
 Shapes: B batch, S sequence, E embedding width, H heads, D head dimension, T keys or entries.
 """
@@ -41,7 +41,7 @@ class CompressedCache:
 
 
 class Compressor(nn.Module):
-    """Compute one entry per group of `ratio` tokens. With overlap, it includes the group before."""
+    """Compute one entry per group of `ratio` tokens; overlap adds the previous group to each."""
 
     def __init__(self, embed_dim: int, width: int, ratio: int, overlap: bool) -> None:
         super().__init__()
@@ -53,10 +53,10 @@ class Compressor(nn.Module):
         self.indexer: Indexer | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return unrotated entries `[B, n, width]` for x `[B, n ratio, E]`, which has n groups."""
+        """Return unrotated entries `[B, n, width]` for the n groups in x `[B, n * ratio, E]`."""
         kv, gate = (y.unflatten(1, (-1, self.ratio)) for y in (self.kv_proj(x), self.gate_proj(x)))
         gate = gate + self.position_bias
-        if self.overlap:  # the first group has no predecessor, so use weights 0
+        if self.overlap:  # nothing precedes the first group, so use weights of 0
             kv, gate = _with_previous(kv, 0.0), _with_previous(gate, -torch.inf)
         weights = gate.softmax(dim=2, dtype=torch.float32).to(kv.dtype)
         return self.kv_norm((kv * weights).sum(dim=2))
@@ -92,8 +92,8 @@ class CompressedAttention(nn.Module):
     query_dim: the width of the latent from which queries are projected. groups: how many groups the
     heads form; each group is projected to group_dim before o_b_proj. window: how many tokens a
     query reads uncompressed. rotary: must be interleaved for DeepSeek's weights.
-    ratio: tokens per entry; None means no entries. index: (heads, width, top) for an indexer, with
-    which a query reads `top` entries and entries overlap; None means that queries read all entries.
+    ratio: tokens per entry; None means no entries. index: (heads, width, top) for an indexer: each
+    query then reads the `top` best entries, and entries overlap; None: queries read all entries.
 
     >>> rotary = RotaryEmbedding(4, interleaved=True)
     >>> sizes = dict(query_dim=8, groups=2, group_dim=8, window=4)
@@ -133,7 +133,7 @@ class CompressedAttention(nn.Module):
                 self.compressor.indexer = Indexer(embed_dim, query_dim, ratio, *index)
 
     def forward(self, x: Tensor, cache: CompressedCache | None = None) -> Tensor:
-        """Return outputs `[B, S, E]` for x, which begins at position cache.next, and cache x."""
+        """Add x, whose first position is cache.next, to the cache; return outputs `[B, S, E]`."""
         cache = CompressedCache() if cache is None else cache
         ids = torch.arange(cache.next, cache.next + x.shape[1], device=x.device)
         latent = self.q_a_norm(self.q_a_proj(x))

@@ -1,8 +1,8 @@
 """Compute one attention call: chapters "Rotary attention" and "Keys that move".
 
 Queries and keys are rotated to their positions. Each query then attends to the keys that its mask
-makes visible, both from this call and from the cache if there is one. If a full cache is used with
-a window, the tokens that no later query can see are evicted.
+makes visible, both from this call and from the cache if there is one. With a window, a
+full cache evicts the tokens that no later query can see.
 
 Shapes: B batch, H heads, H_kv key heads, S tokens in the call, T slots in use, D head dimension.
 """
@@ -22,7 +22,7 @@ from rope.positions import check_attention_mask, check_position_ids
 
 @dataclass(frozen=True)
 class CoreAttention:
-    """Rotate queries and keys and attend to the visible keys: the part that all layers share.
+    """Rotate queries and keys, and attend to the visible keys; all layers share this step.
 
     attend: a function that returns the heads' outputs `[B, H, S, D_v]`. Its arguments are rotated
     q, rotated k, v, a mask `[B, S, T]` or None, and whether attention without a mask is causal.

@@ -25,7 +25,7 @@ from rope.module import RotaryEmbedding
 
 
 class LatentAttention(nn.Module):
-    """Attend causally over cached latents with a rotary key per token that all heads share (MLA).
+    """Attend causally over latents and one rotary key per token, shared by all heads (MLA).
 
     latent_dim: the width of c_n. rope_dim: the width of the shared rotated key and of each query's
     rotated part. nope_dim: the width of the unrotated part of each head's queries and keys.
@@ -58,8 +58,8 @@ class LatentAttention(nn.Module):
         rotary = RotaryEmbedding(rope_dim) if rotary is None else rotary
         if rotary.dim != rope_dim:
             raise ValueError(
-                f"rotary.dim is {rotary.dim} but rope_dim is {rope_dim}; pass "
-                f"RotaryEmbedding({rope_dim}), because only rope_dim coordinates are rotated"
+                f"rotary.dim is {rotary.dim} but must equal rope_dim, which is {rope_dim}; "
+                f"pass RotaryEmbedding({rope_dim})"
             )
         self.num_heads, self.query_latent_dim, self.rotary = num_heads, query_latent_dim, rotary
         self.latent_dim, self.rope_dim = latent_dim, rope_dim
@@ -119,7 +119,7 @@ class LatentAttention(nn.Module):
         return self.o_proj(out.transpose(1, 2).flatten(2))
 
     def _multiplications(self, queries: int, keys: int, absorbed: bool) -> int:
-        """Return how many multiplications a form takes per row, except in steps that both share."""
+        """Return a form's multiplications per row, not counting the steps that both forms share."""
         content = 2 * self.latent_dim if absorbed else self.nope_dim + self.value_dim
         expanded = (queries if absorbed else keys) * (self.nope_dim + self.value_dim)
         pairs = queries * keys * (content + self.rope_dim)
@@ -145,7 +145,7 @@ class LatentAttention(nn.Module):
         scale = self.rotary.softmax_scale / math.sqrt(self.nope_dim + self.rope_dim)
         causal = is_causal and mask is None
         latent = k[..., self.rope_dim :]
-        if absorbed:  # there is one key head, and all heads' queries become its rows
+        if absorbed:  # there is one key head; the queries of all heads become rows of one head
             weights = self.kv_b_proj.weight.unflatten(0, (self.num_heads, -1))
             w_k, w_v = weights.split((self.nope_dim, self.value_dim), dim=1)  # [H, ..., latent_dim]
             rotated, q = q.split((self.rope_dim, self.nope_dim), dim=-1)

@@ -61,8 +61,8 @@ class RotaryAttention(nn.Module):
             check_count("window", window, smallest=2)  # a window of 1 shows only the token itself
         elif sinks:
             raise ValueError(
-                f"sinks is {sinks} but window is None; sinks only matter outside a window: pass "
-                "window too, or omit sinks"
+                f"sinks is {sinks} but window is None, and sinks only matter outside a window; "
+                "pass window too, or omit sinks"
             )
         self.num_heads, self.num_kv_heads, self.head_dim = num_heads, num_kv_heads, head_dim
         self.rotary = RotaryEmbedding(head_dim) if rotary is None else rotary
@@ -87,14 +87,14 @@ class RotaryAttention(nn.Module):
         x: `[B, S, E]`. position_ids: integers `[S]`, `[1, S]`, or `[B, S]`; if None, 0 ... S-1, or,
         with a cache, each row continues after its largest position. Positions should increase along
         each row: with a cache, a token doesn't see keys from earlier calls at larger positions.
-        attention_mask: `[B, S]`, bool or integers, 0 for padding, on either side. No token sees
-        padding, and padding takes no position. segment_ids: integers `[S]`, `[1, S]`, or `[B, S]`;
+        attention_mask: `[B, S]`, bool or integers, 0 for padding (left or right). No token sees
+        padding, and it uses up no position. segment_ids: integers `[S]`, `[1, S]`, or `[B, S]`;
         tokens with different ids don't see each other. Can't be combined with a cache.
-        causal: False lets each token see the entire row, and excludes a cache and a window.
+        causal: False lets each token see the entire row; not allowed with a cache or a window.
         With a window, a cache with window + sinks slots never runs out of room. A compiled step is
         still limited by the length of the rotary tables; see `RotaryEmbedding.grow`. With a cache,
         an extension that depends on the length uses the cache's max_seq_len.
-        Returns `[B, S, E]` in x's dtype, or in autocast's; padding gets finite values.
+        Returns `[B, S, E]` in x's dtype, or in autocast's; outputs for padding are finite.
         Raises ValueError for shapes or devices that don't fit, a full cache, or a cache together
         with segment_ids or causal=False, and TypeError for wrong dtypes. The cache is then
         unchanged.
@@ -110,7 +110,7 @@ class RotaryAttention(nn.Module):
         """
         if not causal and (cache is not None or self.window is not None):
             raise ValueError(
-                "causal is False; attention with a cache or a window must be causal: omit causal"
+                "causal is False; attention with a cache or a window must be causal; omit causal"
             )
         if cache is not None and segment_ids is not None:
             raise ValueError(

@@ -52,7 +52,7 @@ def build_attention_mask(
 def segment_ids(lengths: Sequence[int], *, device: torch.device | str | None = None) -> Tensor:
     """Return the index of the sequence that each packed token belongs to, int64 `[S]`.
 
-    lengths: the length of each sequence, ints that sum to S. Raises torch's errors for bad lengths.
+    lengths: the length of each sequence, ints that sum to S. Invalid lengths raise torch's errors.
 
     >>> segment_ids([3, 2])
     tensor([0, 0, 0, 1, 1])

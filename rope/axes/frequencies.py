@@ -53,12 +53,12 @@ def section_frequencies(
 ) -> Tensor:
     """Return Theta for M-RoPE, float64 `[A, R/2]`: theta_j in one row of column j, 0 elsewhere.
 
-    inv_freq: the spectrum theta, float64 `[R/2]`; the result is on the same device. sections: how
-    many planes each axis gets, A counts that sum to R/2, usually for time, height, and width.
+    inv_freq: the spectrum theta, float64 `[R/2]`; the result is on the same device. sections: the
+    number of planes of each axis, usually time, height, and width; the A counts sum to R/2.
     By default (Qwen2-VL, arXiv 2409.12191, and Qwen2.5-VL) the first sections[0] planes follow axis
-    0, the next sections[1] planes follow axis 1, and so on. interleaved_sections (Qwen3-VL) assigns
-    planes in turn, T H W T H W ..., until height and width have their counts; the remaining planes
-    follow axis 0.
+    0, the next sections[1] planes follow axis 1, and so on. interleaved_sections: True (Qwen3-VL)
+    assigns planes in turn, T H W T H W ..., until height and width have their counts; the remaining
+    planes follow axis 0.
     Raises ValueError for sections that don't sum to R/2, are negative, or are too large to
     interleave, and TypeError if sections holds non-integers or inv_freq is not float64.
 
@@ -87,8 +87,8 @@ def section_frequencies(
         others = [min(sections[axis], len(range(axis, planes, axes))) for axis in range(1, axes)]
         if (possible := (planes - sum(others), *others)) != tuple(sections):
             raise ValueError(
-                f"sections is {tuple(sections)}, but {planes} planes assigned in turn can't give "
-                f"an axis that many; pass {possible}, which transformers uses in this case"
+                f"sections is {tuple(sections)}, but {planes} planes can't be assigned in turn "
+                f"with these counts; pass {possible}, which transformers uses in this case"
             )
         axis_of = [0] * planes
         for axis, count in enumerate(sections[1:], start=1):

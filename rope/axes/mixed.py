@@ -89,7 +89,7 @@ class MixedRotaryEmbedding(AxisRotation):
         if self.frequencies.dtype not in (torch.float32, torch.float64):
             raise TypeError(
                 f"frequencies is {self.frequencies.dtype}; it must be float32, because half "
-                "precision rounds every angle: load the state_dict without assign=True"
+                "precision rounds every angle; load the state_dict without assign=True"
             )
         return self.frequencies.to(float64_device(device)).double()
 
@@ -103,7 +103,7 @@ class MixedRotaryEmbedding(AxisRotation):
             )
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Move the frequencies in their dtype; draw new values when they leave the meta device."""
+        """Move frequencies but keep their dtype; redraw them when they leave the meta device."""
 
         def move(tensor: Tensor) -> Tensor:
             moved = fn(tensor)

@@ -48,7 +48,7 @@ class AxisRotation(nn.Module):
         """Rotate q and k to their positions, or rotate them back if inverse is True.
 
         q: `[B, H, S, D]`; k: `[B, H_kv, S, D]`; position_ids: `[A, S]` or `[A, B, S]`, integers, or
-        real positions in float32 or float64. inverse: True also divides by attention_scaling.
+        real positions in float32 or float64. inverse: if True, undo the rotation and scaling.
         Returns rotated q and k; shapes and dtypes don't change. The tables cos and sin are float64
         if q or k is float64, otherwise float32.
         Raises the same errors as `axis_tables` and `rotary_embedding`.
@@ -84,7 +84,7 @@ class AxisRotation(nn.Module):
     def _tables(
         self, xs: Sequence[Tensor], position_ids: Tensor, inverse: bool
     ) -> tuple[Tensor, Tensor]:
-        """Return cos and sin for the tensors in xs, which are x, or q and k."""
+        """Return cos and sin for the tensors in xs: x alone, or q and k."""
         check_flag("inverse", inverse)
         check_axis_positions(position_ids, self.axes, xs[0])
         scale = 1 / self.attention_scaling if inverse else self.attention_scaling
@@ -101,7 +101,7 @@ class MultiAxisRotaryEmbedding(DeviceTracking, AxisRotation):
     attention_scaling: the factor on cos and sin, such as YaRN's. device: torch's default if None.
     `frequencies` is not a buffer: it is not in the state_dict, and casting the model or loading
     weights doesn't change it. It moves to another device with the model or the queries, or stays on
-    the CPU if that device has no float64. The attributes dim and axes are R and A.
+    the CPU if that device doesn't support float64. The attributes dim and axes are R and A.
     Raises TypeError or ValueError for frequencies that have another dtype or shape, require
     gradients, or are not finite.
 
@@ -210,8 +210,8 @@ class MultiAxisRotaryEmbedding(DeviceTracking, AxisRotation):
         """Return the M-RoPE layer for a model's configuration.
 
         For the arguments, see `rope.config.rotary_settings`.
-        Raises ValueError for a configuration without mrope_section, and as `mrope` and
-        `rotary_settings` do.
+        Raises ValueError for a configuration without mrope_section, and the errors of `mrope` and
+        `rotary_settings`.
 
         >>> settings = {"model_type": "qwen2_vl", "head_dim": 128, "rope_theta": 1e6,
         ...             "max_position_embeddings": 32768,

@@ -49,8 +49,8 @@ def mrope_position_ids(
     patches are merged), or (t, h, w, step) for a video whose frames are `step` positions apart,
     rounded down (in Qwen2.5-VL, tokens per second times seconds per frame).
     real_times: if True, don't round (as in Qwen3-Omni); the result is then float64.
-    Each segment starts at 1 + the largest position before it. This is the paper's rule: text after
-    a video starts after the last frame, however many frames there are.
+    Each segment starts one position after the largest position so far. This is the paper's rule:
+    text after a video starts after the last frame, however many frames there are.
     Raises TypeError or ValueError for any other segment and for sizes below 1.
 
     >>> mrope_position_ids([2, (1, 2, 2), 1])
@@ -93,7 +93,7 @@ def axis_tables(
     """Return the tables cos and sin for positions on A axes.
 
     position_ids: `[A, S]`, `[A, 1, S]`, or `[A, B, S]`, integers, or real positions in float32 or
-    float64, such as those of resized images; may be negative. Above 2**24, float32 skips integers,
+    float64 (for example, for resized images); may be negative. Above 2**24, float32 skips integers,
     so pass such positions as integers. frequencies: Theta, float64 `[A, R/2]`, or `[H, A, R/2]` if
     heads differ, in radians per position. scale: the factor on cos and sin, such as an extension's
     `attention_scaling`.
@@ -116,7 +116,7 @@ def axis_tables(
     check_axis_positions(position_ids, frequencies.shape[-2])
     if position_ids.is_floating_point():
         check_finite("position_ids", position_ids, "give padding any finite position, and mask it")
-    # Move before converting, because MPS has no float64. [A, S, 1] or [A, B, S, 1]
+    # Move first, because MPS doesn't support float64. [A, S, 1] or [A, B, S, 1]
     rows = position_ids.to(frequencies.device).double().unsqueeze(-1)
     per_head = frequencies.dim() == 3
     if per_head and rows.dim() == 4:
@@ -149,7 +149,7 @@ def check_axis_positions(position_ids: Tensor, axes: int, x: Tensor | None = Non
     """
     if position_ids.dtype not in (*INTEGER, *REAL):
         raise TypeError(
-            f"position_ids is {position_ids.dtype}; it must be integers, float32 or float64, "
+            f"position_ids is {position_ids.dtype}; it must be integer, float32 or float64, "
             "because half precision can't represent all integers"
         )
     batch, seq_len = ("batch", "sequence") if x is None else (x.shape[0], x.shape[2])

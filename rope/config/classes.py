@@ -19,7 +19,7 @@ _SIZES = ("hidden_size", "n_embd", "d_model", "num_attention_heads", "n_head", "
 
 
 def class_facts(facts: Mapping[str, Any], entries: Entries) -> dict[str, Any]:
-    """Return the configuration as its class completes it, or {} if no class is needed or known.
+    """Return the configuration as completed by its class, or {} if no class is needed or known.
 
     entries: the result of `layer_entries(facts)`.
     Raises ValueError if transformers is needed but not installed, if its class rejects the

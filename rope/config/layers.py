@@ -63,7 +63,7 @@ def one_layer(
 
     rotates: the result of `rotating_layers`. layer: the layer's number, counted from 0, or None for
     any rotating layer of type layer_type.
-    Raises ValueError if there is no such layer, if it doesn't rotate, or if such layers differ.
+    Raises ValueError if there is no such layer, if it doesn't rotate, or if matching layers differ.
     """
     kinds = get_as(list, "layer_types", facts)
     layers = [n for n, kind in enumerate(kinds) if layer_type in (None, kind)]
@@ -124,7 +124,7 @@ def widths(
         check_equal("the rotated width", f"from {first}", dim, f"from {name}", width)
     if dim % 2 or not 0 < dim <= head_dim:
         raise ValueError(
-            f"{first} gives the rotated width {dim}; it must be positive, even and at most the "
+            f"the rotated width is {dim}, from {first}; it must be positive, even and at most the "
             f"head dimension, {head_dim}"
         )
     return head_dim, dim

@@ -35,7 +35,7 @@ _PAIRS = _names(
 _BY_KEY = _names("axk1 deepseek_v3 glm4_moe_lite mistral4 youtu")
 #: Maps each model type to True for planes (2j, 2j+1), False for planes (j, j + R/2), or None if
 #: the key rope_interleave determines the layout. Model code that reads rope_interleave returns
-#: interleaved queries and keys in half-split order, which changes no score.
+#: interleaved queries and keys in half-split order; the scores are the same.
 LAYOUTS: dict[str, bool | None] = {
     **dict.fromkeys([*GENERAL, *_HALVES], False),
     **dict.fromkeys(_PAIRS, True),
@@ -67,7 +67,7 @@ SECTIONS = {
 #: Models whose axes alternate plane by plane (T H W T H W ...). In other models, axes form blocks.
 INTERLEAVED_SECTIONS = SECTIONS[11, 11, 10] + SECTIONS[24, 20, 20]
 
-#: Models that rotate only in layers with a sliding window. Models in ONLY_WINDOWS_IF_ANY do this
-#: if the configuration has a sliding_window; otherwise, they rotate in all layers.
+#: Models that rotate only in layers with a sliding window. Models in ONLY_WINDOWS_IF_ANY do so
+#: only if the configuration has a sliding_window; otherwise, they rotate in all layers.
 ONLY_WINDOWS = _names("afmoe cohere2 cohere2_moe flint")
 ONLY_WINDOWS_IF_ANY = _names("exaone4 exaone_moe kolibri1")

@@ -26,7 +26,7 @@ _TOP = {
     "partial_rotary_factor": "partial_rotary_factor",
     "rotary_pct": "partial_rotary_factor",
 }
-#: Maps other names of a base to the layer type that uses it.
+#: Maps other keys for a base to the layer type that uses that base.
 _BASES = {"swa_rope_theta": "sliding_attention", "compress_rope_theta": "compress"}
 #: Parameters that every rope_type may have.
 COMMON = [
@@ -65,7 +65,7 @@ def layer_entries(facts: Mapping[str, Any]) -> Entries:
     names = {kind: (*COMMON, *_parameter_names(kind)) for kind in kinds.values()}
     for layer, kind in kinds.items():
         allowed, taken = names[kind], {key for keys in names.values() for key in keys}
-        # A key next to the layer types applies where the rope_type takes it.
+        # A key beside the layer types' dicts applies to each type whose rope_type accepts it.
         more = {key: shared[key] for key in shared if key in allowed or key not in taken}
         entry = entries[layer] = {**more, **(entries[layer] or {})}
         unknown = sorted(entry.keys() - {*allowed}, key=lambda key: (key != "alpha", str(key)))
@@ -73,7 +73,7 @@ def layer_entries(facts: Mapping[str, Any]) -> Entries:
             advice = " (for alpha, pass the extension NTK(alpha))" if "alpha" in unknown else ""
             raise ValueError(
                 f"rope_type {kind!r} doesn't take {', '.join(map(repr, unknown))}{advice}; remove "
-                f"them, or set the rope_type that takes them (it takes {', '.join(allowed)})"
+                f"them, or choose a rope_type that takes them ({kind} takes {', '.join(allowed)})"
             )
     return entries
 
@@ -99,7 +99,7 @@ def _parameter_names(kind: str) -> tuple[str, ...]:
     known = [name for name in REGISTRY if name != "ntk"]
     if kind not in known:
         raise ValueError(
-            f"rope_type is {kind!r}; it must be one of {', '.join(known)}: pass any other "
+            f"rope_type is {kind!r}; it must be one of {', '.join(known)}; pass any other "
             "extension directly to RotaryEmbedding"
         )
     return *(field.name for field in fields(REGISTRY[kind])), *_ALSO.get(kind, ())
@@ -119,7 +119,7 @@ def rope_parameters(
     top: Parameters = {}
     for alias in [alias for alias in _TOP if alias in facts]:
         key, value = _TOP[alias], facts[alias]
-        if isinstance(value, list) and standard:  # the class assigns Step 3.5's to layer types
+        if isinstance(value, list) and standard:  # in Step 3.5, the class assigns it to layer types
             continue
         inside = [entry[key] for entry in (top, *entries.values()) if entry and key in entry]
         if inside and value not in inside:
@@ -127,7 +127,7 @@ def rope_parameters(
         top[key] = value
     by_class = layer_entries(standard)
     if None in entries and None not in by_class:
-        entries = by_class  # in an older spelling, only the class knows the keys' layers
+        entries = by_class  # in older spellings, only the class says which layers use a key
     complete: Entries = {}
     for layer, entry in entries.items():
         defaults = by_class.get(layer, by_class.get(None)) or {}
@@ -211,4 +211,4 @@ def build_extension(parameters: Parameters, longest: int | None) -> Extension:
         return REGISTRY[kind](**arguments)
     except TypeError as error:  # a number is missing or has the wrong type
         hint = "; these two are lists, one number per plane" if kind == "longrope" else ""
-        raise ValueError(f"rope_type {kind!r} has wrong parameters: {error}{hint}") from error
+        raise ValueError(f"rope_type {kind!r} has invalid parameters: {error}{hint}") from error

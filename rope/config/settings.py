@@ -23,7 +23,7 @@ class RotarySettings:
     """Hold the settings of one RotaryEmbedding.
 
     dim: the rotated width R. head_dim: the head dimension D of the rotated tensor. In multi-head
-    latent attention, this is a separate tensor of width R = D (DeepSeek-V4: the end of a head).
+    latent attention, that tensor is separate and R = D (in DeepSeek-V4, it is the end of a head).
     max_position_embeddings: the context length, or None if it is unknown.
     sections: planes per axis in M-RoPE, or None. interleaved_sections: True if the axes alternate.
     softmax_scale: the factor by which the attention must multiply its usual scale, 1/sqrt(query
@@ -56,16 +56,16 @@ def rotary_settings(
 
     config: a configuration object (anything with `to_dict`), dict, or JSON text, or the path of a
     JSON file or of the model's folder, as written by transformers 4 or 5. The function reads
-    `text_config` if there is one. It ignores parts for other models, such as vision_config, and
-    llama_4_scaling_beta, by which the attention also scales queries: apply it there.
+    `text_config` if there is one. It ignores parts for other models, such as vision_config. It also
+    ignores llama_4_scaling_beta, which scales queries; the attention must apply it.
     layer_type: a type of rotating layers, such as "full_attention". layer: the number of a rotating
     layer, counted from 0. One of the two is required if layers have different parameters.
     interleaved: the layout of the weights. None means the model's own layout, which requires a
     known model_type. Pass True or False for weights that were converted to the other layout.
-    An absent base, width, rotated share, or context length gets the default of the model's class in
-    transformers. A key whose value is None counts as absent.
+    If the base, the width, the rotated share, or the context length is absent, the default of the
+    model's class in transformers applies. A key whose value is None is treated as absent.
     Raises TypeError for a value of the wrong type, and ValueError, which names the key, for
-    missing, unknown, or contradictory values, odd widths, and model types that were not compared.
+    missing, unknown, or contradictory values, odd widths, and unknown model types.
 
     >>> from rope.config import example
     >>> settings = rotary_settings(example("gpt-neox-20b"))
@@ -131,7 +131,7 @@ def _check_model(facts: Mapping[str, Any]) -> None:
 
 
 def _layout(facts: Mapping[str, Any]) -> bool:
-    """Return True if the model's code or its key rope_interleave uses interleaved planes."""
+    """Return True if the model's code or its key rope_interleave specifies interleaved planes."""
     model_type, by_key = facts.get("model_type"), facts.get("rope_interleave")
     known = LAYOUTS.get(str(model_type))
     if known is None and by_key is None:

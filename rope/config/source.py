@@ -26,7 +26,7 @@ READ = (
 HOLDERS = ("rope_scaling", "rope_parameters")
 #: Parts that describe no text model. Parts that have a model_type are also ignored.
 NOT_A_MODEL = ("vision_config", "audio_config", "label2id", "quantization_config")
-#: Keys whose None is kept, because the model's class would replace an absent key by a number.
+#: Keys whose None is kept, because the model's class would replace an absent key with a number.
 KEEP_NONE = ("rotary_dim", "sliding_window")
 
 
@@ -44,7 +44,7 @@ def read_config(config: Any) -> dict[str, Any]:
             path = path / "config.json" if path.is_dir() else path
             if not path.is_file():
                 raise ValueError(
-                    f"config is {text[:80]!r}; this file doesn't exist, and nothing is downloaded: "
+                    f"config is {text[:80]!r}; this file doesn't exist, and nothing is downloaded; "
                     "pass the path of a config.json or of its folder, JSON text, or a dict"
                 )
             text = path.read_text(encoding="utf-8-sig")
@@ -62,7 +62,7 @@ def read_config(config: Any) -> dict[str, Any]:
 def text_facts(whole: Mapping[str, Any]) -> dict[str, Any]:
     """Return the text model's keys, without None values except where None has a meaning.
 
-    Reads `text_config` if there is one. Raises ValueError if a RoPE key outside contradicts it.
+    Reads any `text_config`. Raises ValueError if a RoPE key outside it contradicts one inside.
     """
     facts = present(whole)
     if "text_config" in facts:

@@ -1,7 +1,7 @@
 """Diagnose a rotary embedding from its results: what does the function do, and is it correct?
 
 `influence` calls the function and finds which inputs affect which results. `planes` fits planes and
-angles, and `measure` fits frequencies. `causes` names the first fault, in the words of `codes`.
+angles, and `measure` fits frequencies. `causes` names the first fault, with texts from `codes`.
 `replay` diagnoses an engine through two files. `configuration` explains a configuration.
 """
 
@@ -57,7 +57,7 @@ def diagnose(
     rotate: a callable that takes q `[B, H, S, D]`, k `[B, H_kv, S, D]` and int64 position_ids
     `[B, S]` and returns the rotated pair. It receives copies, and may normalize before it rotates.
     head_dim: D. expected: what rotate should do, as a RotaryEmbedding, `RotarySettings`, or a
-    configuration, whose model_type also says whether a norm comes first or last. num_heads,
+    configuration, whose model_type also says whether it normalizes first or last. num_heads,
     num_kv_heads: H and H_kv. dtype: the dtype of q and k; None means the widest dtype that rotate
     supports. device: the device of q and k. max_position: all probed positions are below this
     number. cache: True if you keep keys from earlier calls; results that depend on the length of
@@ -90,7 +90,7 @@ def diagnose(
     except CallError as error:
         raise ValueError(
             f"rotate raised {error}; it accepted {len(SHORT)} tokens, so it must accept this call "
-            "too. Wrap it in a function that does"
+            "too; wrap it in a function that does"
         ) from error
     again = partial(
         diagnose, head_dim=head_dim, expected=expected, num_heads=num_heads, dtype=probe.dtype,
@@ -113,7 +113,7 @@ def diagnose(
 
 
 def _accepted(probes: list[Probe]) -> Probe:
-    """Return the first probe whose dtype rotate keeps, or else the last probe that it accepts."""
+    """Return the first probe whose dtype rotate keeps, else the last one that rotate accepts."""
     accepted, errors = None, []
     for probe in probes:
         if accepted is not None and probe.heads != accepted.heads:
@@ -137,8 +137,8 @@ def _accepted(probes: list[Probe]) -> Probe:
             other(short_text(other), SHORT)
         except (CallError, ValueError):
             continue
-        raise ValueError(f"{said}. It accepts head_dim={width}, so pass that")
-    raise ValueError(f"{said}. Wrap it in a function that does, or pass num_heads and num_kv_heads")
+        raise ValueError(f"{said}. It accepts head_dim={width}; pass that")
+    raise ValueError(f"{said}; wrap it in a function that does, or pass num_heads and num_kv_heads")
 
 
 def _measured(
@@ -179,7 +179,7 @@ def _measured(
 
 
 def _other_lengths(probe: Probe, again: Callable[..., Report]) -> Iterator[Finding]:
-    """Yield a fault (a note, with a cache) if frequencies near the trained length are wrong.
+    """Yield a fault (with a cache, a note) if frequencies near the trained length are wrong.
 
     again: diagnoses the function up to another max_position.
     """
@@ -199,7 +199,7 @@ def _other_lengths(probe: Probe, again: Callable[..., Report]) -> Iterator[Findi
 
 
 def _by_head(probe: Probe, again: Callable[..., Report], code: str) -> Report | None:
-    """Diagnose the heads one by one; return a report, or None if it explains the finding no better.
+    """Diagnose the heads one by one; return a report, or None if it adds nothing.
 
     again: diagnoses a function of one query head and one key head. A query head must rotate like
     its key head, so there are as many key heads as query heads. code: the code of the finding.

@@ -26,7 +26,7 @@ def structure_faults(structures: list[Structure], eps: float) -> Iterator[Findin
     for structure in structures:
         fault, lone = partial(finding, name=structure.name), structure.lone.tolist()
         alpha, beta = structure.alpha, structure.beta
-        # Intermediate rounding to bfloat16 adds up to 2^-8; a mean or size that depends on m, more.
+        # Intermediate bfloat16 rounding adds up to 2^-8; a mean or size that depends on m, more.
         mixed = structure.dense > max(structure.noise, 1e-3, 64 * eps)
         unlike = (mixed and not len(structure.tangled)) or structure.misfit > max(0.01, 4 * eps)
         off = max(structure.dense, structure.misfit, structure.bent)
@@ -35,7 +35,7 @@ def structure_faults(structures: list[Structure], eps: float) -> Iterator[Findin
         if len(structure.tangled):
             a, b = structure.tangled[[0, -1]].tolist()
             yield fault("pairing", a=a, b=b, off=structure.dense)
-        # The structure's vectors of signs let odd functions, such as tanh, look linear.
+        # For the structure's vectors of signs, odd functions such as tanh look linear.
         if unlike or structure.bent > max(0.02, 8 * eps):
             yield fault("not-a-rotation", "mixed", off=off)
         if len(structure.planes):
@@ -83,7 +83,7 @@ def norm_order(norm: Finding | None, structures: list[Structure], probe: Probe) 
 
 
 def _width(measured: Measurement, name: str, expected: Any) -> Iterator[Finding]:
-    """Yield a fault if more or fewer planes rotate than expected, or over another width."""
+    """Yield a fault if more or fewer planes rotate than expected, or if they span another width."""
     (theta, slack), due, width = measured.spectrum, measured.expected_theta, measured.width
     few = due is not None and len(due) == len(theta) and ((theta == 0) & (due > 8 * slack)).any()
     if due is not None and (few or width != expected.dim):
@@ -258,7 +258,7 @@ def _positions(measured: Measurement, which: int, probe: Probe) -> Iterator[Find
 
 
 def _whole(measured: Measurement) -> Tensor:
-    """Return the frequencies `[R/2]`, with those over half a turn per position restored."""
+    """Return the frequencies `[R/2]`; restore frequencies above half a turn per position."""
     theta = measured.spectrum[0].clone()
     main = 1 if (measured.theta > 0).sum() >= (measured.theta < 0).sum() else -1
     theta[measured.slots[measured.theta.sign() == -main]] *= -1  # only seems to rotate backward
@@ -278,7 +278,7 @@ def _rounded_frequencies(measured: Measurement, name: str) -> Iterator[Finding]:
 
 
 def _frequencies(measured: Measurement, name: str, length_dependent: bool) -> Iterator[Finding]:
-    """Yield a fault if the frequencies are not the expected ones, or of no known base."""
+    """Yield a fault if the frequencies differ from the expected ones, or have no known base."""
     (theta, slack), known, expected = measured.spectrum, measured.known, measured.expected_theta
     slack, whole = slack + rounding(theta), _whole(measured)
     if expected is not None and len(expected) == len(theta):

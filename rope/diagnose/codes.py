@@ -1,7 +1,7 @@
 """Define what a diagnosis returns, and read the texts of all findings from `findings.txt`.
 
 The entry of a code has a severity, a section of the book, a sentence, a remedy, and perhaps a
-source. A variant may have its own sentence and remedy. Notes may be intentional in some models.
+source. A variant may have its own sentence and remedy. A note may describe intended behavior.
 """
 
 import re
@@ -16,7 +16,7 @@ from rope.extensions import Extension
 
 
 class Text(NamedTuple):
-    """Hold sentences with {facts} to fill in and remedies, by variant, and a `Finding`'s fields."""
+    """Hold sentences (with {facts} to fill in) and remedies by variant, and a finding's fields."""
 
     code: str
     severity: str
@@ -27,7 +27,7 @@ class Text(NamedTuple):
 
 
 def _texts(block: str) -> dict[str, Text]:
-    """Return the texts in a block by code."""
+    """Return a dict of the texts in a block, keyed by code."""
     texts = {}
     for entry in re.split(r"\n(?=\S)", block.strip()):
         head, *lines = re.sub(r"\n {4}", " ", entry).split("\n  ")

@@ -51,7 +51,7 @@ class ConfigurationReport:
 
 
 def model_settings(config: Any, layer_type: str | None = None) -> SimpleNamespace:
-    """Return the settings in a configuration, and its model_type."""
+    """Return a namespace with a configuration's keys and its rotary settings."""
     settings = rotary_settings(config, layer_type=layer_type)
     return SimpleNamespace(**{**text_facts(read_config(config)), **vars(settings)})
 
@@ -125,7 +125,7 @@ def _explained(settings: RotarySettings, length: int | None) -> list[str]:
 def config_warnings(
     facts: Mapping[str, Any], entry: Mapping[str, Any], settings: RotarySettings
 ) -> Iterator[Finding]:
-    """Yield notes on one layer type. facts: the configuration. entry: the type's rotary keys."""
+    """Yield warnings for a layer type. facts: the configuration. entry: the type's rotary keys."""
     extension, model_type = settings.extension, facts.get("model_type")
     widths = {"partial_rotary_factor", "rotary_pct", "rotary_dim"} & {**facts, **entry}.keys()
     reads_share = model_type in PARTIAL or extension != Default()

@@ -20,7 +20,7 @@ from rope.diagnose.codes import Finding, finding, listed
 
 SHORT = [3, 11, 5, 14, 8, 1, 15]  # small, unordered; no other axis has 7 entries
 OTHER = 13  # the position that replaces one in SHORT
-PLACES = 2050  # tokens in a call that compares tokens that differ only in their place
+PLACES = 2050  # tokens in the call that compares equal tokens at different places
 NAMES = ("query", "key")
 Pair = Sequence[Tensor]  # q and k
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
@@ -63,7 +63,7 @@ class Probe:
     gains: Sequence[Tensor | float] = (1.0, 1.0)
 
     def vectors(self, tokens: int, seed: int = 0, signs: bool = True) -> Pair:
-        """Return random q `[1, H, S, D]` and k `[1, H_kv, S, D]`: signs ±1, or normal numbers."""
+        """Return random q `[1, H, S, D]`, k `[1, H_kv, S, D]`: ±1 if signs, else normal."""
         noise = torch.Generator().manual_seed(seed)
         shapes = [(1, heads, tokens, self.head_dim) for heads in self.heads]
         q, k = (torch.randn(shape, generator=noise, dtype=torch.float64) for shape in shapes)
@@ -92,8 +92,8 @@ class Probe:
             kinds = [f"{y.dtype} {list(y.shape)}" if torch.is_tensor(y) else repr(y) for y in pair]
             raise ValueError(
                 f"rotate returned {' and '.join(kinds)}; it must return a pair of floating-point "
-                f"tensors, q {list(x[0].shape)} and k {list(x[1].shape)}, not on the meta device. "
-                "Wrap it in a function that does"
+                f"tensors, q {list(x[0].shape)} and k {list(x[1].shape)}, not on the meta device; "
+                "wrap it in a function that does"
             )
         self.returned[dtype] = pair[0].dtype if pair[0].dtype != dtype else pair[1].dtype
         y, z = (y.detach().to("cpu", torch.float64, copy=True) for y in pair)
@@ -114,7 +114,7 @@ class Probe:
             scaled &= bool((factor > 0).all() and ((y - factor * z).abs() <= near).all())
             share = float(unlike(self, y, z).max() / z.abs().max())
             self.length_change = max(self.length_change, share)
-        self.keys_change |= share > 0  # share now belongs to the key
+        self.keys_change |= share > 0  # here, `share` is the key's
         return scaled
 
 
@@ -269,7 +269,7 @@ def _positions(probe: Probe, x: Pair, ids: list[int], base: Pair) -> Finding | N
 
 
 def _places(probe: Probe) -> Finding | None:
-    """Return a fault if equal vectors at equal positions differ by their place in a long call."""
+    """Return a fault if the results for equal tokens depend on their place in a long call."""
     q, k = (x.expand(-1, -1, PLACES, -1) for x in probe.vectors(1, signs=False))
     few = probe((q[:, :, : len(SHORT)], k[:, :, : len(SHORT)]), [OTHER] * len(SHORT))
     try:
@@ -315,7 +315,7 @@ def _state(
 
 
 def _rows(probe: Probe, ids: list[int], base: Pair) -> Finding | None:
-    """Return a fault if a batch differs from its rows, or a one-token call from longer calls."""
+    """Return a fault if a batch differs from its rows, or one token alone from a longer call."""
     rows = [ids, [*reversed(ids[:-1]), ids[-1]], [*([OTHER] * 3), *ids[3:]]]
     for length in (len(ids), 1):
         q, k = (x[:, :, -length:] for x in short_text(probe, 3))

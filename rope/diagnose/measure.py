@@ -32,7 +32,7 @@ class Measurement:
     """Hold what was measured for one tensor.
 
     theta `[n]`: the signed frequencies. last: the last power of two at which the angles fit theta.
-    follows: True if sizes depend on the position. radial: the error of a radius apart from such a
+    follows: True if sizes depend on the position. radial: the error of the radii, not counting that
     dependence. rough: how much sizes differ from each position to the next. noise: the possible
     error of an angle. slots `[n]`: the index of each plane among the R/2 planes. direction, offset:
     as in `Rotation`. expected_theta: the expected frequencies.
@@ -77,7 +77,7 @@ class Measurement:
 
     @cached_property
     def row_length(self) -> int | None:
-        """Return N if planes follow the column m % N of a patch m, and others its row, or None.
+        """Return N if some planes follow the column m % N of patch m and others its row, else None.
 
         A function of patches may number them row by row. In the first row, the planes of the other
         axes don't rotate.
@@ -137,7 +137,7 @@ def measure(structure: Structure, eps: float, expected_theta: Tensor | None) -> 
 
 
 def along_axis(q: Measurement, k: Measurement, probe: Probe) -> Finding | None:
-    """Find the axis that the ids move, and expect only its frequencies.
+    """Find the axis along which the ids move, and expect only that axis's frequencies.
 
     Returns a fault if planes of another axis rotate. Records which axes were not examined.
     """
@@ -244,9 +244,9 @@ def rounding(theta: Tensor) -> Tensor:
 
 
 def are_axes(theta: Tensor, slack: Tensor) -> bool:
-    """Return True if frequencies `[R/2]` look like those of one axis of several, or of all axes.
+    """Return True if frequencies `[R/2]` look like one of several axes, or like all of them.
 
-    The planes of the other axes may not rotate, or each axis may have powers that begin anew at 1.
+    With one axis, planes of the others don't rotate; with all, each axis's powers restart at 1.
     """
     planes = (theta > 2 * slack).nonzero()[:, 0]
     rest = len(planes) and int(planes[-1]) >= len(planes)  # an earlier plane doesn't rotate

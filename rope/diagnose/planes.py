@@ -82,7 +82,7 @@ def _maps(start: Tensor, later: Tensor, eps: float) -> tuple[Tensor, Tensor, flo
     """Fit G_m to results `[H, 1, V, D]` at position 0 and `[H, P, V, D]` at the positions m.
 
     Returns G `[H, P, D, D]` with each row divided by its largest entry, G in units of the results,
-    the misfit, the noise, and how much heads differ beyond it. Each head has its own G, and each
+    the misfit, the noise, and how much heads differ beyond noise. Each head has its own G, and each
     row has its own scale, because a decay may multiply heads, planes, and positions by factors.
     """
     width, least = start.shape[-1], max(1e-6, eps)

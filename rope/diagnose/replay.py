@@ -1,8 +1,8 @@
 """Diagnose an engine in any language: write probes to one file, and read answers from another.
 
 The probes are the calls that `diagnose` makes to a correct rotation and to a function that doesn't
-rotate. `diagnose` then runs on the answers. They can't show whether the engine overwrites inputs or
-changes dtypes, or exactly where a change begins.
+rotate. `diagnose` then runs on the answers. Answers can't show whether the engine overwrites
+inputs or changes dtypes, or exactly where a change begins.
 
 Shapes: B batch, H heads, S sequence, D head dimension.
 """
@@ -43,8 +43,8 @@ def write_probes(
     Call 7, for example, consists of `07.q` `[B, H, S, D]` and `07.k` `[B, H_kv, S, D]`, float32
     numbers that 16-bit dtypes represent exactly, and `07.position_ids` `[B, S]`, int32. Its answers
     are named `07.q` and `07.k`.
-    path: must end with .safetensors or .json. The other arguments are those of `diagnose`; fewer
-    heads make a smaller file.
+    path: must end with .safetensors or .json. The other arguments are as in `diagnose`; with fewer
+    heads, the file is smaller.
     Raises ValueError for any other ending, for an odd head_dim, and unless max_position is from 128
     to 2**31 - 1. Raises OSError if the folder doesn't exist.
 
@@ -68,7 +68,7 @@ def diagnose_answers(
     """Return the report of `diagnose` on the engine that answered the probes.
 
     The engine may leave out calls with three rows or with one token. expected, cache: as in
-    `diagnose`. The dtype is the narrowest that holds all q, or all k, exactly.
+    `diagnose`. The dtype is the narrowest that represents all q, or all k, exactly.
     If any answer contains NaN or infinity, the report names only the first such position.
     Raises OSError or ValueError for a file that can't be read, and ValueError for answers that are
     missing or have the wrong shape.
@@ -113,10 +113,10 @@ def diagnose_answers(
 def compare_answers(left: str | Path, right: str | Path, probes: str | Path) -> Report:
     """Return a report on how two engines, such as a trainer and a server, answered the same probes.
 
-    The faults are those that only one file has, and the first position from which q or k differs by
-    more than rounding in the narrower dtype explains, with the size of the difference. The
-    rotations in the report are those of the left file.
-    Raises OSError and ValueError as `diagnose_answers` does.
+    The report contains the faults that only one file has. It also names the first position from
+    which q or k differs by more than rounding in the narrower dtype can explain, and the largest
+    difference. The rotations in the report are the left file's.
+    Raises the errors of `diagnose_answers`.
     """
     calls = [call for call in _calls(probes, PARTS) if call]
     files = [_calls(path, PARTS[:2])[: len(calls)] for path in (left, right)]
@@ -145,7 +145,7 @@ def compare_answers(left: str | Path, right: str | Path, probes: str | Path) -> 
 
 
 def _replayed(calls: list[Call], results: list[Call]) -> Callable[..., Any]:
-    """Return a function that replays the answers. It raises LookupError if there is none."""
+    """Return a function that replays answers, and raises LookupError for a call without one."""
     last = -1
 
     def rotate(q: Tensor, k: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -195,14 +195,14 @@ def _probes(head_dim: int, num_heads: int, num_kv_heads: int, max_position: int)
 
 
 def _calls(path: str | Path, parts: tuple[str, ...]) -> list[Call]:
-    """Return one dict of tensors for each call in a file; a missing call gives an empty dict."""
+    """Return one dict of tensors for each call in a file; a missing call has an empty dict."""
     tensors = read(path)
     names = [{part: f"{i:02d}.{part}" for part in parts} for i in range(100)]
     return [{part: tensors[x] for part, x in call.items() if x in tensors} for call in names]
 
 
 def _narrowest(tensors: Iterable[Tensor]) -> torch.dtype:
-    """Return the narrowest dtype that holds all numbers exactly."""
+    """Return the narrowest dtype that represents all numbers exactly."""
     flat = torch.cat([x.flatten().double() for x in tensors])
     return next(d for d in NARROWEST_FIRST if flat.to(d).double().equal(flat))
 
@@ -210,7 +210,7 @@ def _narrowest(tensors: Iterable[Tensor]) -> torch.dtype:
 def write(path: str | Path, tensors: dict[str, Tensor]) -> None:
     """Write named tensors to a .safetensors or .json file.
 
-    In JSON a tensor is its shape and its numbers in row-major order:
+    In JSON, a tensor is stored as its shape and its numbers in row-major order:
     `{"07.position_ids": {"shape": [1, 3], "data": [3, 11, 5]}, ...}`.
     Raises ValueError for any other ending, and OSError if the folder doesn't exist.
     """
@@ -224,7 +224,7 @@ def write(path: str | Path, tensors: dict[str, Tensor]) -> None:
 
 
 def read(path: str | Path) -> dict[str, Tensor]:
-    """Return the tensors in a file by name. JSON gives float32 or int64 tensors, with NaN for null.
+    """Return a file's tensors by name. From JSON, they are float32 or int64, with NaN for null.
 
     Raises ValueError if the content doesn't match the ending, and OSError if the file is missing.
     """

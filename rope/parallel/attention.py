@@ -49,9 +49,9 @@ def context_parallel_attention(
     Every process must call this function and run the backward pass, with equal B, H, H_kv, D, D_v,
     dtype, scale, shards, and requires_grad; otherwise all processes wait until the group's timeout.
     On a device without a loss, use 0 * out.sum() as the loss.
-    Raises ValueError, before anything is sent, for an unknown method, or for a mesh, a number of
-    tokens or, with "ulysses", a number of heads that doesn't fit the shards. PyTorch raises
-    an error for other shapes and dtypes that don't match.
+    Raises ValueError, before anything is sent, if the method is unknown, or if the mesh, the number
+    of tokens or, with "ulysses", the number of heads doesn't fit the shards. PyTorch raises errors
+    for other shapes and dtypes that don't match.
     """
     if method not in METHODS:
         raise ValueError(f"method is {method!r}; it must be one of {', '.join(METHODS)}")
@@ -61,15 +61,15 @@ def context_parallel_attention(
             "with one device per shard, and include this process; select an axis with mesh['name']"
         )
     tokens = len(shards.tokens[mesh.get_local_rank()])
-    if {x.shape[2] for x in (q, k, v)} != {tokens}:  # otherwise, the other devices would time out
+    if {x.shape[2] for x in (q, k, v)} != {tokens}:  # else the other devices would time out
         raise ValueError(
             f"q, k and v have {q.shape[2]}, {k.shape[2]} and {v.shape[2]} tokens, but this "
             f"device's shard has {tokens}; select q, k and v with shards.local"
         )
     if method == "ulysses" and q.shape[1] % len(shards):
         raise ValueError(
-            f"q has {q.shape[1]} heads for {len(shards)} devices; method='ulysses' needs a "
-            f"multiple of {len(shards)} heads: use method='ring' or 'all_gather'"
+            f"q has {q.shape[1]} heads for {len(shards)} devices; method='ulysses' requires a "
+            f"multiple of {len(shards)} heads; use method='ring' or 'all_gather'"
         )
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     return METHODS[method](q, k, v, mesh, shards, scale)

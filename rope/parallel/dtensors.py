@@ -25,13 +25,13 @@ def rotate_dtensor(
     seq_len, inverse: as in `RotaryEmbedding.forward`.
     Returns a new DTensor with x's dtype and placements. Gradients reach x.
     Raises ValueError for a placement that splits the coordinates of a vector or holds a partial
-    sum, and the errors of `RotaryEmbedding.rotate`, for example for a split that isn't DTensor's.
+    sum, and the errors of `RotaryEmbedding.rotate`, for example for shards of unusual sizes.
     """
     for placement in x.placements:
         if type(placement) not in (Shard, Replicate) or placement.is_shard(3):
             raise ValueError(
                 f"x has placement {placement}; it must be Replicate, or Shard(0) to Shard(2) "
-                "(Shard(3) splits coordinates that rotate together): redistribute x first"
+                "(Shard(3) splits coordinates that rotate together); redistribute x first"
             )
     check_position_ids(position_ids, x)
     if seq_len is None and rotary.fixed_length is None:
@@ -44,7 +44,7 @@ def rotate_dtensor(
 
 
 def _local_ids(ids: Tensor, x: DTensor) -> Tensor:
-    """Return this process's part of ids `[B, S]`, split in the way that x is split."""
+    """Return this process's part of ids `[B, S]`, which is split as x is split."""
     for number, placement in enumerate(x.placements):
         for axis, axis_of_x in enumerate((0, 2)):
             if placement.is_shard(axis_of_x):

@@ -20,7 +20,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from rope.parallel.shards import Shards
 
-ROWS = 512  # queries per block of scores, to bound the memory
+ROWS = 512  # queries per block of scores, to limit memory use
 
 
 class Ring(torch.autograd.Function):
@@ -91,7 +91,7 @@ def _grouped(x: Tensor, heads: int) -> Tensor:
 def _visible_parts(
     step: int, mesh: DeviceMesh, shards: Shards, device: torch.device
 ) -> Iterator[tuple[slice, Tensor]]:
-    """Yield slices of up to ROWS queries that see part of the block, with their inverted masks."""
+    """Yield slices of up to ROWS queries that see part of the block, and their inverted masks."""
     here = mesh.get_local_rank()
     queries, keys = shards.tokens[here], shards.tokens[here - step]
     for start in range(0, len(queries), ROWS):
@@ -104,7 +104,7 @@ def _visible_parts(
 def _send_recv(
     tensors: Sequence[Tensor], step: int, mesh: DeviceMesh, shards: Shards
 ) -> tuple[Tensor, ...]:
-    """Send tensors to the next device, and return ones that started `step` devices back."""
+    """Send tensors to the next device; return the tensors that began `step` devices back."""
     group, here = mesh.get_group(), mesh.get_local_rank()
     there, back = (dist.get_global_rank(group, (here + n) % len(shards)) for n in (1, -1))
     length = len(shards.tokens[(here - step) % len(shards)])

@@ -18,7 +18,7 @@ from rope.positions import packed_position_ids
 
 @dataclass(frozen=True, eq=False)
 class Shards:
-    """Hold a split of a sequence across devices. Every process must hold an equal split.
+    """Hold a split of a sequence across devices. Every process must hold the same split.
 
     tokens: for each device, the indices of its tokens in the device's order, int64 `[S_i]`; each of
     0 ... S-1 occurs once. positions: the position of every token, int64 `[S]`. segments: the index
@@ -123,16 +123,16 @@ def head_tail(seq_len: int, devices: int) -> Shards:
 
     Every device then computes the same number of causal query-key pairs.
 
-    Raises ValueError for a length that 2P does not divide: PyTorch's `context_parallel` silently
-    switches to contiguous chunks for such a length.
+    Raises ValueError for a length that is not a multiple of 2P. For such a length, PyTorch's
+    `context_parallel` silently switches to contiguous chunks.
 
     >>> head_tail(18, devices=2)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    ValueError: seq_len is 18 for 2 devices; it must be a multiple of 4: pad it to 20, ...
+    ValueError: seq_len is 18 for 2 devices; it must be a multiple of 4; pad it to 20, ...
     """
     if extra := seq_len % (2 * devices):
         raise ValueError(
-            f"seq_len is {seq_len} for {devices} devices; it must be a multiple of {2 * devices}: "
+            f"seq_len is {seq_len} for {devices} devices; it must be a multiple of {2 * devices}; "
             f"pad it to {seq_len - extra + 2 * devices}, or use contiguous or round_robin"
         )
     parts = torch.arange(seq_len).reshape(2 * devices, -1)
@@ -155,7 +155,7 @@ def packed(
     """Split each packed document separately, with positions that start at 0 in every document.
 
     lengths: the documents' lengths, positive ints that sum to S. split: `contiguous`, `head_tail`,
-    or `round_robin`. Raises TypeError or ValueError as split does.
+    or `round_robin`. Raises the errors of split.
 
     >>> [part.tolist() for part in packed([4, 4], devices=2).tokens]
     [[0, 3, 4, 7], [1, 2, 5, 6]]

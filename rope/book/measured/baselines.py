@@ -1,8 +1,8 @@
-"""Call this package and the packages that it is compared with as their documentation shows.
+"""Call this package, and the packages that it is compared with, as their documentation shows.
 
 Each package is called in its fastest form. Its tables are computed before the timing starts, from
-float64 angles m theta_j, in the shape and dtype that the package gets in practice. Most packages
-compute angles in float32, but then long sequences would fail the correctness check.
+float64 angles m theta_j, in the shape and dtype that the package uses in practice. Most packages
+compute angles in float32, and such angles would fail the correctness check at large positions.
 
 Shapes: B batch, H heads, S sequence, D head dimension.
 """
@@ -31,7 +31,7 @@ Rotate = Callable[[Tensor, Tensor], Pair]
 
 @dataclass(frozen=True)
 class Tables:
-    """Hold a case's angles in radians, in float64, and cos and sin, in float32, each `[S, D/2]`."""
+    """Hold a case's angles (radians, float64) and cos and sin (float32), each `[S, D/2]`."""
 
     case: Case
     angles: Tensor
@@ -39,7 +39,7 @@ class Tables:
     sin: Tensor
 
     def doubled(self) -> Pair:
-        """Return cos and sin `[1, S, D]` in q's dtype, with each value at its two coordinates."""
+        """Return cos and sin `[1, S, D]` in q's dtype; both coordinates get their plane's value."""
         wide = (
             torch.stack((t, t), -1).flatten(-2) if self.case.interleaved else torch.cat((t, t), -1)
             for t in (self.cos, self.sin)

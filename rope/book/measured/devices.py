@@ -87,7 +87,7 @@ def _run(
     )
     try:
         torch.save(function(*arguments), folder / f"{rank}.pt")
-        dist.barrier()  # no process leaves while another still needs it
+        dist.barrier()  # no process exits while another still needs it
     except Exception as error:
         message = f"process {rank} of {processes} failed: {type(error).__name__}: {error}"
         with suppress(FileExistsError), open(folder / "failed.txt", "x", encoding="utf-8") as file:
@@ -106,7 +106,7 @@ def heads(dtype: torch.dtype = torch.float64, sizes: tuple[int, int] = (HEADS, K
 
 
 def on_one_device(whole: Heads, shards: Shards) -> list[Tensor]:
-    """Return the output and the gradients of the output's sum of squares, from one device."""
+    """Return the output, and the gradients of its sum of squares, computed on one device."""
     q, k, v = (x.clone().requires_grad_() for x in whole)
     tokens = torch.arange(S)
     rotated_q, rotated_k = RotaryEmbedding(D)(q, k, shards.positions)
@@ -130,8 +130,8 @@ def on_this_device(
 ) -> list[Tensor]:
     """Compute attention across devices; return the output and gradients for this device's tokens.
 
-    rotate: rotates q and k on one device. masked_by: the split whose token numbers build the
-    mask. The default is `shards`.
+    rotate: rotates q and k on one device. masked_by: the split whose token numbers determine the
+    mask; `shards` if None.
     """
     here = mesh.get_local_rank()
     q, k, v = (shards.local(x, here).requires_grad_() for x in whole)
@@ -164,7 +164,7 @@ def counted_in_documents(q: Tensor, k: Tensor, shards: Shards, here: int) -> Pai
     return RotaryEmbedding(D)(q, k, ids)
 
 
-#: Planted errors: the split, the rotation, and the split whose token numbers build the mask.
+#: Each planted error's split, its rotation, and the split that determines the mask.
 FAULTS: dict[str, tuple[str, Rotate, str]] = {
     "local count, contiguous": ("contiguous", counted_from_0, "contiguous"),
     "local count, head-tail": ("head-tail", counted_from_0, "head-tail"),
@@ -192,7 +192,7 @@ def inside_heads(mesh: DeviceMesh) -> dict[str, float]:
 
 
 def dtensors(mesh: DeviceMesh) -> dict[str, bool]:
-    """Return, for each split axis, whether a DTensor and the full tensor rotate to the same bits.
+    """Return, for each split axis, True if rotated DTensors and full tensors are bitwise equal.
 
     Compares three rotations on a mesh with one axis and on a mesh with two axes: forward, inverse,
     and with position ids per row.
@@ -254,7 +254,7 @@ def sent(
     dtype: torch.dtype = torch.float32,
     sizes: tuple[int, int] = (HEADS, KEY_HEADS),
 ) -> dict[str, list[int]]:
-    """Return, for each method, the numbers of bytes and messages sent forward, then backward.
+    """Return, for each method, the bytes and messages sent forward, then those sent backward.
 
     sizes: the numbers of query heads and of key heads, (H, H_kv).
     """

@@ -57,7 +57,7 @@ def stratified(groups: Sequence[Sequence[float]]) -> Interval:
     """Return the mean of the groups' means and its 95% interval, for exactly these groups.
 
     groups: for example, one list per text, with one value per passage. Only the variation within
-    groups enters the interval, so it doesn't say how other groups would differ. A group needs at
+    groups enters the interval, so it says nothing about other groups. A group needs at
     least two values.
 
     >>> print(stratified([[1.0, 2.0, 3.0], [11.0, 12.0, 13.0]]))

@@ -46,7 +46,7 @@ def cpu_model() -> str:
 
 
 def commit() -> str:
-    """Return the commit, followed by " with changes" if files differ from it, or "unknown"."""
+    """Return the commit (plus " with changes" if files differ), or "unknown" if git can't tell."""
     command = ["git", "describe", "--always", "--abbrev=12", "--dirty= with changes", "--exclude=*"]
     try:
         run = subprocess.run(

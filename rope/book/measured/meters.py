@@ -39,7 +39,7 @@ def time_all(
     Both dicts are keyed by name. Each round times every call for at least `seconds`, in a newly
     shuffled order. With `seconds=0`, a round times each call once, after one untimed call.
     A call that raises is not timed again.
-    back_to_back: True times many calls in a row by the host's clock, also on a GPU. Each time then
+    back_to_back: True times many calls in a row by the host's clock, even on a GPU. Each time then
     includes the launch overhead, and the caches are warm.
 
     >>> seconds, failed = time_all({"nothing": int}, torch.device("cpu"), rounds=3, seconds=0)

@@ -1,6 +1,6 @@
 """Move rotated keys repeatedly in their storage dtype, for the chapter "Keys that move".
 
-A stored key k_0 is moved s times by delta and rounded to its dtype after each move, which gives
+A stored key k_0 is moved s times by delta and rounded to its dtype after each move; the result is
 k_s. Each coordinate pair of k_s then differs from the same pair of R_{s delta} k_0 by at most
 
     rho (r_0 + r_1 + ... + r_{s-1}),        rho = u + (2 + sqrt 2) 2^-24,
@@ -34,7 +34,7 @@ class Moved(NamedTuple):
 
 
 def rho(dtype: torch.dtype) -> float:
-    """Return rho, which bounds one move's relative error without underflow. dtype: one of DTYPES.
+    """Return rho, the bound on one move's relative error without underflow. dtype: one of DTYPES.
 
     >>> [f"{rho(dtype):.2g}" for dtype in DTYPES]
     ['0.0039', '0.00049', '2e-07']

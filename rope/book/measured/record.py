@@ -51,7 +51,7 @@ def run_jobs(
 ) -> dict[str, Any]:
     """Run every job, then write and return the record that `assemble` builds from the results.
 
-    assemble: takes a dict of the rounded results, keyed by job name. Until the record is written,
+    assemble: is called with a dict of rounded results by job name. Until the record is written,
     the results are kept in `NAME.partial.json` next to the output. An interrupted run resumes from
     that file unless `program`, which describes what the numbers depend on, has changed. digits: the
     significant digits of a result.

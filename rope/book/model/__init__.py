@@ -1,7 +1,7 @@
 """Load SmolLM2-135M, an open language model with rotary embeddings, and change its rotation.
 
 `weights` downloads and reads the model's file, `tokens` splits text, `network` computes the next
-token, `changes` names what can be done to the rotation, and `losses` measures the effect. The model
+token, `changes` defines changes to the rotation, and `losses` measures their effects. The model
 is published under Apache 2.0. Its weights are never part of this repository.
 """
 

@@ -1,11 +1,11 @@
 """Download SmolLM2-135M, or measure it.
 
-`python -m rope.book.model` downloads the model if necessary and prints the file's path. `losses`
-measures what each named change to the rotation costs, `heads` what disturbing each head costs
-when a text is repeated, `scores` two heads' scores and their bounds by distance, and
-`keys` how far moved keys are off. The other commands read texts longer than the trained length:
-`lengths` measures each method's loss, `far_keys` what changes when far keys move, and
-`retrieval` which words each method still finds. Repeat an interrupted measurement to continue it.
+`python -m rope.book.model` downloads the model if necessary and prints the file's path. Commands:
+`losses` measures the cost of each named change to the rotation, `heads` the cost of disturbing
+each head in a repeated text, `scores` two heads' scores and their bounds by distance, and `keys`
+the errors of moved keys. The other commands read texts longer than the trained length: `lengths`
+measures each method's loss, `far_keys` the effect of moving far keys, and `retrieval` the share of
+words that each method still finds. Repeat an interrupted measurement to continue it.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from rope.book.model.weights import ModelMissing, model_file
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return 0, or 1 after printing why there is no model."""
+    """Run the command and return 0, or print an error and return 1."""
     parser = argparse.ArgumentParser(
         prog="python -m rope.book.model",
         description=__doc__,
@@ -26,9 +26,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     commands = ("losses", "heads", "scores", "keys", "lengths", "far_keys", "retrieval")
     parser.add_argument("command", nargs="?", choices=commands)
-    parser.add_argument("names", nargs="*", help="names of rows (all of them)")
+    parser.add_argument("names", nargs="*", help="rows to measure (default: all)")
     parser.add_argument("--output", type=Path, default=Path("measured.json"), help="(%(default)s)")
-    parser.add_argument("--workers", type=int, default=2, help="processes (%(default)s)")
+    parser.add_argument("--workers", type=int, default=2, help="processes (default: %(default)s)")
     options = parser.parse_args(arguments)
     try:
         print(model_file())

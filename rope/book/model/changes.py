@@ -1,4 +1,4 @@
-"""Name the changes that can be made to the rotation of SmolLM2: chapter "A real model".
+"""Define changes to the rotation of SmolLM2: chapter "A real model".
 
 A change is a function of unrotated q `[B, H, S, D]`, k `[B, H_kv, S, D]` and position_ids `[S]`
 that returns the vectors for the scores. The correct rotation returns R_m q and R_n k.
@@ -40,7 +40,7 @@ class Rotation:
     """Rotate queries and keys; each argument is one deviation from the rotation of SmolLM2.
 
     inv_freq: float64 `[D/2]`. query_ids, key_ids: compute the positions from position_ids; None
-    leaves the vectors unrotated. scale: multiplies cos and sin. round_*: roundings on the way.
+    means no rotation. scale: multiplies cos and sin. round_*: round intermediate results.
     """
 
     inv_freq: Tensor = INV_FREQ
@@ -80,7 +80,7 @@ def from_position(start: int, **deviations: Any) -> Rotation:
 
 
 def stopped(planes: Sequence[int]) -> Rotation:
-    """Return a rotation that leaves some planes alone, so that their scores ignore positions."""
+    """Return a rotation without some planes; their part of each score ignores positions."""
     return Rotation(INV_FREQ.index_fill(0, torch.tensor(planes), 0.0))
 
 
@@ -101,7 +101,7 @@ def silenced(planes: Sequence[int]) -> Change:
 
 
 def averaged(planes: Sequence[int], keys: bool) -> Change:
-    """Return a change that takes the content out of some planes and leaves their positions.
+    """Return a change that averages the content of some planes but keeps their positions.
 
     In these planes, each query is replaced by the mean of all queries up to and including it. If
     `keys` is True, each key is replaced likewise.
@@ -118,9 +118,9 @@ def averaged(planes: Sequence[int], keys: bool) -> Change:
 
 
 def scattered(planes: Sequence[int]) -> Change:
-    """Return a change that shows each key at a random trained distance in some planes.
+    """Return a change that puts each key at a random trained distance in some planes.
 
-    There, all queries have one position, and each key a random one at least 16 positions before.
+    In these planes, all queries get one position, and each key a random one at least 16 before it.
     """
 
     def change(q: Tensor, k: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -176,7 +176,7 @@ CHANGES |= dict.fromkeys(LAYERS, CHANGES["no rotation"])
 
 
 class ChangedRotary(RotaryEmbedding):
-    """Call a change where `RotaryEmbedding` would rotate."""
+    """Apply a change wherever `RotaryEmbedding` would rotate."""
 
     def __init__(self, change: Change) -> None:
         super().__init__(DIM, 1)
@@ -199,7 +199,7 @@ class ChangedRotary(RotaryEmbedding):
 
 @contextmanager
 def applied(model: SmolLM2, change: Change, layers: Sequence[int] | None = None) -> Iterator[None]:
-    """Apply a change to some layers, or to all of them, for the duration of the block."""
+    """Apply a change to some layers, or to all of them, inside the `with` block."""
     attentions: list[Any] = [model.blk[i].attn for i in layers or range(len(model.blk))]
     before = attentions[0].rotary
     rotary = ChangedRotary(change)
@@ -213,5 +213,5 @@ def applied(model: SmolLM2, change: Change, layers: Sequence[int] | None = None)
 
 
 def changed(model: SmolLM2, name: str) -> AbstractContextManager[None]:
-    """Apply one of CHANGES for the duration of a block. Raise KeyError for any other name."""
+    """Apply one of CHANGES inside a `with` block. Raise KeyError for any other name."""
     return applied(model, CHANGES[name], LAYERS.get(name))

@@ -53,9 +53,9 @@ PLANES |= {
 class FarKeys(KVCache):
     """Return far keys as if at other distances in some planes; the stored keys don't change.
 
-    inv_freq: `[D/2]`, 0 in each plane to leave as it is; if None, no plane is rotated. seed: an int
-    to choose random distances, or None for the last trained distance. shuffled: whether the keys
-    exchange their own distances rather than get trained ones. moving: the far keys to rotate.
+    inv_freq: `[D/2]`, 0 in each plane that doesn't move; if None, no plane moves. seed: an int that
+    determines random distances; None means the last trained distance. shuffled: True if the keys
+    exchange their own distances instead of getting trained ones. moving: the far keys to rotate.
     """
 
     inv_freq: Tensor | None = None
@@ -64,7 +64,7 @@ class FarKeys(KVCache):
     moving = slice(None)
 
     def append(self, k: Tensor, v: Tensor, *args: Any, **options: Any) -> tuple[Tensor, Tensor]:
-        """Store S tokens, and return keys and values `[B, H_kv, T, D]`, far keys moved."""
+        """Store S tokens; return keys, with far keys moved, and values, both `[B, H_kv, T, D]`."""
         keys, values = super().append(k, v, *args, **options)
         far = self.length - TRAINED
         if self.inv_freq is None or far <= 0:
@@ -81,9 +81,9 @@ class FarKeys(KVCache):
 def new_positions(length: int, size: int, seed: int | None, shuffled: bool = False) -> Tensor:
     """Return the new positions of the far keys, int64 `[length - TRAINED]`.
 
-    length: the number of tokens so far, of which the last `size` read the far keys. Unless the far
-    keys only trade places (shuffled), all of those see each of them at a distance between NEAREST
-    and TRAINED - 1.
+    length: the number of tokens so far, of which the last `size` read the far keys. Unless
+    shuffled is True (far keys only trade places), each of these tokens sees each far key at a
+    distance between NEAREST and TRAINED - 1.
 
     >>> new_positions(8_194, 256, seed=None)  # distances 7,936 to 8,191 from positions 7,938 on
     tensor([2, 2])
@@ -100,7 +100,7 @@ def new_positions(length: int, size: int, seed: int | None, shuffled: bool = Fal
 @cache
 @torch.no_grad()
 def start_of(text: str) -> list[FarKeys]:
-    """Return caches that hold the tokens of a text before START, one per block. Fork them."""
+    """Return one cache per block, with a text's tokens before START. Fork each before use."""
     heads, blocks = field("llama.attention.head_count_kv"), field("llama.block_count")
     caches = [FarKeys(1, heads, READ, DIM) for _ in range(blocks)]
     for part in window(text, 0, START).split(BLOCK):
@@ -110,7 +110,7 @@ def start_of(text: str) -> list[FarKeys]:
 
 @torch.no_grad()
 def far_loss(name: str, text: str) -> float:
-    """Return the mean loss of the last 1,024 of READ tokens under one of NAMES."""
+    """Return the mean loss on the last 1,024 of READ tokens. name: one of NAMES."""
     torch.set_num_threads(1)  # so that every machine adds in the same order
     caches: list[Any] = [each.fork() for each in start_of(text)]
     if name != "plain":

@@ -2,7 +2,7 @@
 
     s_mn = sum_j norm(q_mj) norm(k_nj) cos(phi_mnj + (n - m) theta_j) / sqrt(D)
 
-is a sum over planes j, so each plane's part of a score can be read on its own.
+is a sum over planes j, so each plane's part of a score can be computed separately.
 
 Shapes: L layers, H heads, S sequence, D head dimension.
 """
@@ -18,15 +18,15 @@ from torch.nn.functional import cross_entropy, linear
 from rope.book.model.changes import EXACT, INV_FREQ, Change, applied
 from rope.book.model.losses import model, token_losses, window
 
-FARTHEST = 256  # distances of a bound
+FARTHEST = 256  # bounds are computed for distances below this
 
 
 @torch.no_grad()
 def queries_and_keys(tokens: Tensor) -> tuple[Tensor, Tensor]:
     """Return all heads' q and k, `[L, H, S, D]` each, before the rotation.
 
-    tokens: int64 `[S]`. A key head is repeated for each query head of its group. Any change that is
-    applied to the model stays in effect.
+    tokens: int64 `[S]`. A key head is repeated for each query head of its group. Changes that are
+    already applied to the model stay in effect.
     """
     found = []
 
@@ -60,7 +60,7 @@ def attention_weights(q: Tensor, k: Tensor, change: Change = EXACT) -> Tensor:
 def targets(tokens: Tensor) -> dict[str, Tensor]:
     """Return, for each kind of target, which keys are targets of each query: bool `[S, S]`.
 
-    "first": the first token. "previous": the token before. "same": earlier tokens that equal the
+    "first": the first token. "previous": the previous token. "same": earlier tokens that equal the
     query's. "next": tokens that follow an earlier token that equals the query's (induction).
     """
     m, n = torch.arange(len(tokens))[:, None], torch.arange(len(tokens))
@@ -91,7 +91,7 @@ def shares(tokens: Tensor) -> dict[str, Tensor]:
 
 
 def plane_norms(q: Tensor, k: Tensor) -> Tensor:
-    """Return each plane's product of the mean norms of q and k, over sqrt(D): `[..., D/2]`."""
+    """Return, for each plane, mean norm of q * mean norm of k / sqrt(D): `[..., D/2]`."""
     norms = [x.unflatten(-1, (-1, 2)).norm(dim=-1).mean(dim=-2) for x in (q, k)]
     return norms[0] * norms[1] / math.sqrt(q.shape[-1])
 
@@ -133,7 +133,7 @@ def scores_and_bounds(head: str, text: str) -> dict[str, list[float]]:
 
 
 def twice(seed: int, length: int = 100) -> Tensor:
-    """Return a control token and then `length` random tokens two times, int64 `[2 length + 1]`."""
+    """Return a control token, then `length` random tokens twice, int64 `[2 * length + 1]`."""
     generator = torch.Generator().manual_seed(seed)
     random = torch.randint(1_000, 40_000, (length,), generator=generator)
     return torch.cat((torch.ones(1, dtype=torch.int64), random, random))
@@ -151,9 +151,9 @@ NAMES = ("one position too far", "blind, seed 0")
 
 
 def head_changed(name: str, head: int) -> Change:
-    """Return a change of one head's queries: to 0 if the name is "blind", else rotated to m + 1.
+    """Return a change that sets one head's queries to 0 ("blind") or rotates them to m + 1.
 
-    A blind head attends equally to all tokens. The other one finds each token one position nearer.
+    A blind head attends equally to all tokens; the other finds each token one position nearer.
     """
 
     def change(q: Tensor, k: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -167,7 +167,7 @@ def head_changed(name: str, head: int) -> Change:
 @cache
 @torch.no_grad()
 def inputs_of(block: int, *seeds: int) -> Tensor:
-    """Return what a block reads in `twice(seed)` for each seed, `[seeds, S, E]`."""
+    """Return a block's inputs for the tokens `twice(seed)` of each seed, `[seeds, S, E]`."""
     if block:
         return model().blk[block - 1](inputs_of(block - 1, *seeds))
     return model().token_embd(torch.stack([twice(seed) for seed in seeds]))

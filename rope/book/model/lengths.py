@@ -2,8 +2,8 @@
 
 The model was trained on 8,192 tokens and reads 16,384. Every method scores the same tokens, so a
 difference between two methods at a position is not a difference between two texts. "recomputed"
-scores each block of 1,024 tokens with only the block before it as context. "moved back" keeps only
-4 sinks and the block before in the cache, and moves the keys of that block back to the sinks.
+scores each block of 1,024 tokens with only the previous block as context. "moved back" keeps only
+4 sinks and the previous block in the cache, and moves that block's keys back to the sinks.
 
 Shapes: S sequence.
 """
@@ -26,7 +26,7 @@ TRAINED, LENGTH, BLOCK = 8_192, 16_384, 1_024
 
 @contextmanager
 def windowed(model: SmolLM2, window: int, sinks: int) -> Iterator[None]:
-    """Let each token see `window` positions, its own included, and the first `sinks` tokens."""
+    """Let each token see `window` positions, including its own, and the first `sinks` tokens."""
     attentions: list[Any] = [block.attn for block in model.blk]
     for attention in attentions:
         attention.window, attention.sinks = window, sinks
@@ -42,7 +42,7 @@ def rotated_by(rotation: Rotation) -> Callable[[], AbstractContextManager[None]]
     return lambda: applied(model(), rotation)
 
 
-#: What reads a text of LENGTH tokens. The extensions are made for twice the trained length.
+#: The ways to read a text of LENGTH tokens. The extensions are for twice the trained length.
 METHODS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "recomputed": nullcontext,
     "plain": nullcontext,
@@ -60,7 +60,7 @@ METHODS: dict[str, Callable[[], AbstractContextManager[None]]] = {
 
 @torch.no_grad()
 def long_losses(tokens: Tensor) -> Tensor:
-    """Return the loss at each token but the first, `[S - 1]`, read block by block with a cache."""
+    """Read block by block with a cache; return the loss at each token but the first, `[S - 1]`."""
     attention: Any = model().blk[0].attn
     kept = len(tokens) if attention.window is None else attention.window + attention.sinks + BLOCK
     caches, parts = new_caches(1, min(kept, len(tokens))), []
@@ -73,10 +73,10 @@ def long_losses(tokens: Tensor) -> Tensor:
 
 @torch.no_grad()
 def moved_back(tokens: Tensor, sinks: int = 4) -> Tensor:
-    """Return the losses `[S - 1]` with a cache of the first `sinks` tokens and the block before.
+    """Return the losses `[S - 1]` with a cache of the first `sinks` tokens and the previous block.
 
-    After each block the cache drops all other tokens, and the block's keys move back to the
-    positions after the sinks, so no distance is longer than two blocks and the sinks.
+    After each block, the cache drops all other tokens, and the block's keys move back to the
+    positions after the sinks. No distance therefore exceeds two blocks plus the sinks.
     """
     caches, parts = new_caches(1, 2 * BLOCK + sinks), []
     for start in range(0, len(tokens), BLOCK):
@@ -91,7 +91,7 @@ def moved_back(tokens: Tensor, sinks: int = 4) -> Tensor:
 
 
 def recomputed(tokens: Tensor) -> Tensor:
-    """Return the losses `[S - 1]` with the tokens of the block before as the only context."""
+    """Return the losses `[S - 1]` with the previous block's tokens as the only context."""
     parts = [token_losses(tokens[:BLOCK])]
     for start in range(BLOCK, len(tokens), BLOCK):
         parts.append(token_losses(tokens[start - BLOCK : start + BLOCK])[BLOCK - 1 :])
@@ -99,7 +99,7 @@ def recomputed(tokens: Tensor) -> Tensor:
 
 
 def block_losses(method: str, text: str) -> list[float]:
-    """Return the mean loss in each block of a text under one of METHODS."""
+    """Return the mean loss in each block of a text. method: one of METHODS."""
     torch.set_num_threads(1)  # so that every machine adds in the same order
     tokens = window(text, 0, LENGTH)
     readers = {"recomputed": recomputed, "moved back and 4 sinks": moved_back}

@@ -58,7 +58,7 @@ def token_losses(tokens: Tensor, **options: Any) -> Tensor:
 
 @torch.no_grad()
 def continued(prompt: str, count: int) -> str:
-    """Return the `count` likeliest tokens after a prompt, one at a time, as text."""
+    """Append the likeliest next token to a prompt `count` times; return the new text."""
     tokens = encode(prompt)[None]
     caches = new_caches(1, tokens.shape[1] + count)
     said = []
@@ -89,8 +89,8 @@ def measure(
     """Call `function` with each name and place, write the record, and return it.
 
     The record holds one list of results per name, one for each place. To resume an interrupted run,
-    repeat it: it measures only what is missing. workers: the number of processes; with 1, this
-    process measures.
+    repeat it: it measures only what is missing. workers: the number of processes; if 1,
+    the current process does all the work.
     Raises ValueError if the output was measured on other texts.
     """
     texts = {name: hashlib.sha256(read_text(name).encode()).hexdigest() for name in TEXTS}

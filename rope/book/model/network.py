@@ -77,7 +77,7 @@ def new_caches(batch: int, max_seq_len: int) -> list[KVCache]:
 
 
 def _name_in_file(name: str) -> str:
-    """Return the name that the file gives to a parameter.
+    """Return the name of a parameter in the model's file.
 
     >>> _name_in_file("blk.0.attn.o_proj.weight")
     'blk.0.attn_output.weight'

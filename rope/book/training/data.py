@@ -47,7 +47,7 @@ class TextData:
         if len(text) <= length:
             raise ValueError(
                 f"the validation text has {len(text)} characters; it must be longer than a "
-                f"sequence, which has {length}: use a longer corpus"
+                f"sequence, which has {length}; use a longer corpus"
             )
         starts = torch.linspace(0, len(text) - length - 1, sequences).long()
         return self._windows(text, starts, length)
@@ -86,9 +86,9 @@ class RecallData(Drawn):
     """Alternate symbols and questions; each question asks for the symbol an exact distance back.
 
     Even positions hold a symbol, 0 ... SYMBOLS-1. Odd positions hold a question, SYMBOLS + d - 1,
-    which asks for the symbol 2 d - 1 positions back, with d = 1 ... experiment.questions. All are
-    random, so the answer depends only on the exact offset. A question has a target only if the
-    sequence reaches that far back.
+    which asks for the symbol 2 * d - 1 positions back (d = 1 ... experiment.questions). Symbols and
+    questions are random, so the answer depends only on the exact offset. A question has a target
+    only if the sequence reaches that far back.
 
     >>> inputs, targets = RecallData(Experiment(task="recall")).training(0)
     >>> distance = int(inputs[0, 101]) - SYMBOLS + 1
@@ -109,8 +109,8 @@ class RecallData(Drawn):
 class LookupData(Drawn):
     """Alternate statements and questions; each question asks for the symbol of a name.
 
-    At even positions, one token, SYMBOLS i + s, states that name i has symbol s. At odd positions,
-    the token SYMBOLS NAMES + i asks for the symbol of name i. Each sequence draws the symbol of
+    At even positions, a token, SYMBOLS * i + s, states that name i has symbol s. At odd positions,
+    the token SYMBOLS * NAMES + i asks for the symbol of name i. Each sequence draws the symbol of
     each name once. The answer therefore depends on the content of a token, not on its distance.
 
     >>> inputs, targets = LookupData(Experiment(task="lookup")).training(0)
@@ -157,8 +157,8 @@ def _asked(answer: Tensor) -> Tensor:
     return torch.stack((torch.full_like(answer, IGNORED), answer), dim=-1).flatten(1)
 
 
-# Baselines: answering with the most common symbol so far, or among the last few, is right more
-# often than a guess, although it looks nothing up.
+# The baselines answer with the most common symbol, either so far or among the last few. They are
+# right more often than a random guess, although they look nothing up.
 
 
 def commonest(inputs: Tensor, last: int | None = None) -> Tensor:

@@ -75,9 +75,9 @@ class Decoder(nn.Module):
 
     Weights are initialized from normal distributions: the embedding with variance 1/E (its output
     is scaled by sqrt(E)), projections with standard deviation 0.02, and projections into the
-    residual stream with 0.02 / sqrt(2 layers).
-    Takes int64 `[B, S]` and returns logits `[B, S, tokens]`; position_ids: integers `[S]`,
-    0 ... S-1 if None.
+    residual stream with 0.02 / sqrt(2 * layers).
+    A call with tokens, int64 `[B, S]`, returns logits `[B, S, tokens]`. position_ids: integers
+    `[S]`, 0 ... S-1 if None.
 
     >>> model = Decoder(Experiment(width=16, heads=2, layers=1), tokens=10)
     >>> model(torch.zeros(2, 5, dtype=torch.long)).shape

@@ -1,7 +1,7 @@
 """Define training runs, and list the runs to compare: chapter "What training shows".
 
-Equal experiments give equal numbers on the same machine with the same number of threads. `PLAN`
-lists every run that a sweep trains; `rope.book.training.plans` has the later rounds' runs.
+Equal experiments have equal results on the same machine with the same number of threads. `PLAN`
+lists every run that a sweep trains; `rope.book.training.plans` has the runs of later rounds.
 """
 
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ ATTENTIONS = ("softmax", "linear")
 class Experiment:
     """Hold all choices for one run: the model, its data, and its budget.
 
-    task: predict the next character in "text" (CPython's topics). The other tasks have only
+    task: "text" (predict the next character in CPython's topics). The other tasks have only
     recorded runs: "code" (CPython's library), "recall" (which symbol is a given number of positions
-    back?), "lookup" (which symbol has a name?), and "even lookup" (equally often from each
-    distance).
+    back?), "lookup" (which symbol has a name?), and "even lookup" (the same, but asked equally
+    often at each distance).
     position: a name in `rope.book.training.POSITIONS`; some recorded runs name a variant.
     attention: "softmax" or "linear".
     layers, width (E), heads: the decoder's sizes; context: tokens per training sequence.
@@ -57,7 +57,7 @@ class Experiment:
         if self.attention == "linear" and not POSITIONS[self.position].linear:
             raise ValueError(
                 f"position is {self.position!r} with linear attention, which has no scores to add "
-                "a bias to: use attention='softmax', or one of "
+                "a bias to; use attention='softmax', or one of "
                 + ", ".join(name for name, method in POSITIONS.items() if method.linear)
             )
 

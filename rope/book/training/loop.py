@@ -84,7 +84,7 @@ def token_losses(model: Decoder, inputs: Tensor, targets: Tensor) -> Tensor:
 def written(
     model: Decoder, corpus: Corpus, prompt: str, length: int = 150, temperature: float = 0.5
 ) -> str:
-    """Return a prompt and `length` more characters, each drawn from the model's probabilities.
+    """Return a prompt, continued by `length` characters drawn from the model's probabilities.
 
     temperature: divides the logits. Below 1, likely characters become even likelier.
     """
@@ -97,7 +97,7 @@ def written(
 
 
 def learning_rate(experiment: Experiment, step: int) -> float:
-    """Return the rate for step 1, 2, ...: a linear rise over `warmup`, then a cosine to a tenth.
+    """Return a step's rate: a linear rise over `warmup`, then a cosine decay to a tenth.
 
     >>> small = Experiment(steps=100, warmup=10, learning_rate=1.0)
     >>> [round(learning_rate(small, step), 2) for step in (1, 10, 55, 100)]
@@ -116,7 +116,7 @@ def training_step(
     experiment: Experiment,
     step: int,
 ) -> float:
-    """Run step 1, 2, ... of an experiment; return the loss on its batch before the step."""
+    """Run a step, numbered from 1; return the loss on its batch before the update."""
     inputs, targets = data.training(step)
     for group in optimizer.param_groups:
         group["lr"] = learning_rate(experiment, step)
@@ -124,7 +124,7 @@ def training_step(
     loss = cross_entropy(logits.flatten(0, 1), targets.flatten())
     if not torch.isfinite(loss):
         raise RuntimeError(
-            f"the loss in step {step} is {loss.item()}; it must be finite: lower learning_rate, or "
+            f"the loss in step {step} is {loss.item()}; it must be finite; lower learning_rate, or "
             "increase warmup"
         )
     optimizer.zero_grad(set_to_none=True)

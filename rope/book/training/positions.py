@@ -24,7 +24,7 @@ T5_BUCKETS, T5_FARTHEST = 32, 128  # from Raffel et al. (arXiv 1910.10683)
 
 
 class Places(NamedTuple):
-    """Hold the values that a method gives the decoder for S positions. Unused fields are None.
+    """Hold the values that a method passes to the decoder for S positions, or None if unused.
 
     added: the vectors `[S, E]` added to the embedding. query, key: the cos and sin `[S, R/2]` that
     rotate queries and keys. bias: the numbers `[H, S, S]` added to the scores, row m for query m.
@@ -39,7 +39,7 @@ class Places(NamedTuple):
 class NoPositions(nn.Module):
     """Return empty `Places`: only the causal mask conveys the order (arXiv 2203.16634).
 
-    Each method takes an `Experiment`; a call with integer positions `[S]` returns `Places`.
+    Create a method from an `Experiment`; a call with integer positions `[S]` returns `Places`.
     linear: True if linear attention can use the method.
 
     >>> from rope.book.training import Experiment
@@ -72,7 +72,7 @@ class Sinusoidal(NoPositions):
 
 
 class Learned(NoPositions):
-    """Add a trained vector for each position in the context; later ones have no vector (GPT-2).
+    """Add a trained vector for each position in the context; later positions have none (GPT-2).
 
     Raises IndexError for a position that has no vector.
 
@@ -169,7 +169,7 @@ class ALiBi(NoPositions):
 class T5Bias(NoPositions):
     """Add a trained number for each head and bucket of distances (T5, arXiv 1910.10683).
 
-    Each distance below 16 has its own bucket. Longer distances share 16 buckets that grow with the
+    Each distance below 16 has its own bucket. Longer distances share 16 buckets that widen with the
     distance; all distances from 128 on share the last bucket.
 
     >>> T5Bias.bucket(torch.tensor([-3, 0, 5, 16, 127, 10_000]))

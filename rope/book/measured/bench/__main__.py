@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     device = torch.device(options.device)
     on_gpu = device.type == "cuda"
     if on_gpu and not (torch.cuda.is_available() and find_spec("triton")):
-        print("No CUDA device with Triton is available, so nothing is measured.", file=sys.stderr)
+        print("No CUDA device with Triton is available; pass --device cpu.", file=sys.stderr)
         return 2
     path = options.output or Path("bench-cpu.json")
     if on_gpu and not options.output:
@@ -73,7 +73,7 @@ def run(path: Path, device: torch.device, chosen: Iterable[str]) -> int:
     about = metadata(device)
     jobs = make_jobs(chosen, device, about["versions"])
     jobs = {name: partial(attempted, job, device) for name, job in jobs.items()}
-    # An updated Linux kernel doesn't change the results.
+    # Leave out the platform, because an updated Linux kernel doesn't change the results.
     program = {name: value for name, value in about.items() if name != "platform"}
     record = run_jobs(
         path, json.dumps(program, sort_keys=True), jobs, partial(assemble, about, checks)
@@ -113,8 +113,8 @@ def make_jobs(
 def attempted(job: Callable[[], Any], device: torch.device) -> Any:
     """Run a job, and return its result or the reason why it failed.
 
-    Raises RuntimeError if an earlier job has lost the device; that job counts as failed, so the
-    next run skips it.
+    Raises RuntimeError if an earlier job has lost the device. The earlier job is recorded as
+    failed, so the next run skips it.
     """
     if device.type == "cuda":
         torch.cuda.synchronize()
@@ -127,7 +127,7 @@ def attempted(job: Callable[[], Any], device: torch.device) -> Any:
 def assemble(about: dict[str, Any], checks: dict[str, str], done: dict[str, Any]) -> dict[str, Any]:
     """Return the record: device, metadata, checks, the results of each suite, and failures.
 
-    "not measured" gives the reason for each job that failed and each untimed call of this package.
+    "not measured" holds the reason for each failed job and for each untimed call of this package.
     """
     failures: dict[str, str] = {}
     record: dict[str, Any] = {key: [] for key in KEYS.values()}

@@ -1,6 +1,6 @@
 """Define the cases to time, which differ in sizes, dtype, layout, and storage.
 
-A case must move at least 2 e B (H + H_kv) S D bytes, with e bytes per element.
+A case must move at least 2 * e * B * (H + H_kv) * S * D bytes, with e bytes per element.
 
 Shapes: B batch, H heads, S sequence, D head dimension, all of which is rotated.
 """
@@ -52,7 +52,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Return every field as one string, sizes first."""
+        """Return a string that contains every field, sizes first."""
         return (
             f"{self.batch}×{self.heads}/{self.kv_heads}×{self.seq}×{self.head_dim} "
             f"{self.dtype} {self.layout}, {self.storage}"

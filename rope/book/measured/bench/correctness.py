@@ -2,10 +2,10 @@
 
 The oracle is z e^{i m theta_j} in complex128 (RoFormer, arXiv 2104.09864, equation 34). If the
 table, products, and sum are rounded, x cos - y sin has an error of at most (1 + u)^3 - 1 times the
-pair's length, where u = eps/2 (Cauchy-Schwarz).
-An angle error of a adds a times the length. The kernel gets float32 tables, so it may round only a
-product, a sum, and the stored result. Its limit is (1 + u)^2 (1 + v) - 1 times the length, with
-u = 2^-24, and v = eps/2 for a dtype narrower than float32 or 0 for float32.
+pair's length, where u = eps/2 (Cauchy-Schwarz). An angle error of a radians adds a times the
+length. The kernel reads float32 tables, so it may round only a product, a sum, and the stored
+result. Its limit is (1 + u)^2 (1 + v) - 1 times the length, with u = 2^-24, and v = eps/2 for a
+dtype narrower than float32 or 0 for float32.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -39,7 +39,7 @@ def planes(x: Tensor, interleaved: bool, width: int | None = None) -> Tensor:
 
 
 def worst_share(actual: Tensor, exact: Tensor, limit: Tensor | float, dtype: torch.dtype) -> float:
-    """Return the largest error divided by the allowed error; a NaN counts as infinite.
+    """Return the largest error divided by the allowed error; a NaN is an infinite error.
 
     actual, exact: planes. limit: the allowed error as a fraction of a pair's length. dtype: the
     dtype of the vectors.
@@ -52,7 +52,7 @@ def worst_share(actual: Tensor, exact: Tensor, limit: Tensor | float, dtype: tor
 
 
 def check_baseline(baseline: Baseline, rotate: Rotate, tables: Tables, inputs: Pair) -> str:
-    """Return what is wrong with the rotated q and k, or "". The inputs aren't changed."""
+    """Return what is wrong with the rotated q and k, or "". Doesn't change the inputs."""
     results = rotate(*(x.clone() for x in inputs))
     complaints = [
         f"{name}: {complaint}"
@@ -99,7 +99,7 @@ ROWS = 64  # rows in the tables
 #: program; more tokens than fit in a tile; queries without keys.
 SHAPES = ((2, 4, 1, 1, 64, 64), (2, 3, 2, 5, 64, 20), (1, 9, 5, 7, 16, 16), (1, 2, 2, 34, 8, 8),
           (1, 3, 0, 6, 32, 32))  # fmt: skip
-#: Takes one or two tensors, then cos, sin, and position ids, and returns the rotated tensors.
+#: A function of one or two tensors, cos, sin, and position ids that returns rotated tensors.
 RotateAll = Callable[..., Sequence[Tensor]]
 
 
@@ -140,7 +140,7 @@ def kernel_error(x: Tensor, y: Tensor, tables: Pair, *, interleaved: bool, inver
 
     tables: cos and sin for each token.
     Raises AssertionError if the quotient is above 1, if an unrotated coordinate of x changed, or if
-    y is float32 and differs from the formula's result in any bit.
+    y is float32 and not bitwise equal to the formula's result.
     """
     width = 2 * tables[0].shape[-1]
     require(
@@ -150,7 +150,7 @@ def kernel_error(x: Tensor, y: Tensor, tables: Pair, *, interleaved: bool, inver
     sin = -sin if inverse else sin
     if x.dtype == torch.float32:
         same = torch.equal(formula(x, cos, sin, interleaved), y)
-        require(same, "float32 results differ from the formula's bits")
+        require(same, "float32 results are not bitwise equal to the formula's")
     exact = planes(x, interleaved, width) * torch.complex(cos.double(), sin.double())
     limit = (1 + U32) ** 2 * (1 + store_error(x.dtype)) - 1
     error = worst_share(planes(y, interleaved, width), exact, limit, x.dtype)
@@ -177,12 +177,12 @@ def values(rotate: RotateAll, device: torch.device) -> str:
             for x, y, z in zip(xs, rotate(xs, *arguments, **flags), copies, strict=True):
                 require(torch.equal(y, z), f"the in-place result differs: {shape}, {dtype}")
                 worst = max(worst, kernel_error(x, y, of_tokens, **flags))
-    return f"at most {worst:.2f} of the allowed error; float32 results have the formula's bits"
+    return f"at most {worst:.2f} of the allowed error; float32 results equal the formula's"
 
 
 @contextmanager
 def counted_launches() -> Iterator[list[int]]:
-    """Count the kernel launches inside the `with` block; the list gets one entry per launch."""
+    """Count the kernel launches inside the `with` block; the list has one entry per launch."""
     from rope.kernels import triton as kernel
 
     launches: list[int] = []
@@ -232,11 +232,11 @@ def strides(rotate: RotateAll, device: torch.device) -> str:
         for view, buffer in zip(views, buffers, strict=True):
             untouched = int(buffer.isnan().sum()) == buffer.numel() - view.numel()
             require(untouched, "the kernel wrote outside the view's elements")
-    return "strided views give the same bits; nothing outside the views is written"
+    return "strided views give equal results; nothing outside the views is written"
 
 
 def outside(rotate: RotateAll, device: torch.device) -> str:
-    """Check that a position outside the tables gives NaN for its token and for no other token."""
+    """Check that a token becomes NaN if and only if its position is outside the tables."""
     xs, cos, sin, ids = random_inputs(SHAPES[1], torch.float32, device)
     wrong = ids.clone()
     wrong[0, 1], wrong[1, 3] = ROWS, -1
@@ -266,7 +266,7 @@ def graph(rotate: RotateAll, device: torch.device) -> str:
     captured.replay()
     torch.cuda.synchronize()
     require(len(launches) == 1, f"{len(launches)} launches in the graph, not 1")
-    require(all(map(torch.equal, results, rotate(xs, *tables))), "replay gives a wrong result")
+    require(all(map(torch.equal, results, rotate(xs, *tables))), "replay returns a wrong result")
     return "a captured graph has one launch and replays correctly"
 
 

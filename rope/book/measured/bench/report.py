@@ -1,6 +1,6 @@
 """Read a benchmark record: ratios of median times, and curves against the length.
 
-The book shows ratios of two times measured in the same case, such as rotation over copy.
+The book shows ratios of two times in the same case, such as the rotation's over the copy's.
 """
 
 from __future__ import annotations

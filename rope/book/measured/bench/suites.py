@@ -27,7 +27,7 @@ Effort = dict[str, Any]
 #: How long each call is timed: keyword arguments for `rope.book.measured.meters.time_all`.
 FULL: Effort = {"rounds": 5, "seconds": 0.05}
 BRIEF: Effort = {"rounds": 3, "seconds": 0.01}  # for each of many tiles
-GRAPH_CALLS = 16  # calls per CUDA graph, so that the graph's own launch hardly counts
+GRAPH_CALLS = 16  # calls per CUDA graph, so that the graph's own launch adds little
 #: The prompt lengths and batch sizes for which tiles are tried, and the sizes of the tiles.
 PREFILL, DECODING = (128, 4096, 131_072), (1, 32, 256)
 TOKENS, HEADS, WARPS = (1, 2, 4, 8, 16, 32), (1, 2, 4), (1, 2, 4, 8)
@@ -43,9 +43,9 @@ def measure(
 ) -> dict[str, Any]:
     """Check every baseline, then time the correct baselines and two plain copies.
 
-    "copy" fills existing tensors and "clone" allocates new tensors. Returns a dict. "case" holds
-    the case. "times" maps each name to the median of the seconds per call. "not timed" maps every
-    other baseline to the reason.
+    "copy" fills existing tensors and "clone" allocates new tensors. Returns a dict: "case" holds
+    the case, "times" maps each name to {"median": seconds per call}, and "not timed" maps every
+    other baseline to the reason why it wasn't timed.
     """
     torch.compiler.reset()  # otherwise torch stops compiling after a few shapes
     if device.type == "cpu":
@@ -93,12 +93,12 @@ def random_pair(case: Case, device: torch.device, seed: int) -> Pair:
 
 
 def measure_decoding(batch: int, device: torch.device, effort: Effort) -> dict[str, Any]:
-    """Time rotating one token in each of `batch` texts: eager, compiled, and from a CUDA graph.
+    """Time the rotation of a token in each of `batch` texts: eager, compiled, or a CUDA graph.
 
     The host's clock times many calls in a row, so each time includes the host's launch overhead,
-    and the vectors are already in the cache. The head counts are those of many 8B models.
-    Returns a dict. "batch" holds the argument. "seconds" maps each call and mode, such as "rope,
-    eager", to its median time. "not timed" maps each call that failed to the reason.
+    and the vectors are already in the cache. Many 8B models have these head counts.
+    Returns a dict: "batch" holds the argument, "seconds" maps each call and mode, such as "rope,
+    eager", to its median time, and "not timed" maps each failed call to the reason for its failure.
     """
     torch.compiler.reset()  # otherwise torch stops compiling after a few batch sizes
     case = Case(batch, 32, 8, 1, 128, "bfloat16")
@@ -147,7 +147,7 @@ def captured(call: Call) -> Call:
 
 
 def tile_cases() -> Iterator[Case]:
-    """Yield, for each head width and layout, bfloat16 prompts and tokens and a float16 prompt."""
+    """Yield, per head width and layout, bfloat16 prompts, single tokens, and a float16 prompt."""
     for width, interleaved in product((64, 128, 256), (False, True)):
         one = Case(1, 32, 8, 1, width, "bfloat16", interleaved)
         yield from (replace(one, seq=length) for length in PREFILL)
@@ -158,7 +158,7 @@ def tile_cases() -> Iterator[Case]:
 def tile_candidates(case: Case) -> list[tuple[int, int, int]]:
     """Return tiles (tokens, heads, warps) with 32 to 1,024 planes of a head per warp.
 
-    A single token gets tiles with one token and up to four warps. float16 moves as many bytes as
+    For a single token, tiles have one token and up to four warps. float16 moves as many bytes as
     bfloat16, so it gets only tiles with four heads, as a spot check.
     """
     planes = case.head_dim // 2
@@ -174,9 +174,9 @@ def tile_candidates(case: Case) -> list[tuple[int, int, int]]:
 def measure_tiles(case: Case, device: torch.device) -> dict[str, Any]:
     """Time the kernel with tiles other than the tile that `rope.kernels.triton.tile` chooses.
 
-    Each tile must give the same bits as the chosen tile. Returns a dict. "case" holds the case,
-    and "best" the fastest tile. "seconds" maps the best tile, "rule" (the chosen tile), and "copy"
-    to median times. "not right" lists the tiles that failed.
+    Each result must be bitwise equal to the chosen tile's. Returns a dict: "case" holds the case,
+    "best" names the fastest tile, "seconds" maps the best tile, "rule" (the chosen tile), and
+    "copy" to their median times, and "not right" lists the tiles that failed.
     """
     from rope.kernels import triton as kernel
 
