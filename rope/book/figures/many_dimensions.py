@@ -72,7 +72,7 @@ def head_score() -> Any:
     for j, theta, amplitude, phase in zip(PLANES, THETAS, PREVIOUS, PHASES, strict=True):
         terms.append(f"amplitude_{j}*cos(datum.offset*{theta:.6g} + phase_{j})")
         sliders += [
-            chart.slider(f"amplitude_{j}", 0, TALLEST, 0.1, amplitude, f"plane {j}: amplitude / √d"),
+            chart.slider(f"amplitude_{j}", 0, TALLEST, 0.1, amplitude, f"plane {j}: A / √d"),
             chart.slider(f"phase_{j}", -3.14, 3.14, 0.01, phase, f"plane {j}: phase (rad)"),
         ]
     rows = alt.Chart(chart.data(offset=range(-LAST, 1)))
