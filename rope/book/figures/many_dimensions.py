@@ -21,7 +21,7 @@ DIAL = 150  # pixels: two dials side by side fit a page 390 pixels wide
 DIM = 16  # the width of the head whose score is drawn
 PLANES = (0, 1, 2, 7)  # the planes in use: the three highest frequencies and the lowest
 THETAS = [float(theta) for theta in inverse_frequencies(DIM)[list(PLANES)]]
-PREVIOUS = (6.0, 6.0, 6.0, 0.0)  # the amplitudes of a head that reads the previous token
+PREVIOUS = (6.0, 6.0, 6.0, 0.0)  # A_j / √d of a head that reads the previous token
 PHASES = [round(theta, 2) for theta in THETAS]  # that head's phases
 LAST, TALLEST, WIDTH = 48, 8.0, 290
 
@@ -72,7 +72,7 @@ def head_score() -> Any:
     for j, theta, amplitude, phase in zip(PLANES, THETAS, PREVIOUS, PHASES, strict=True):
         terms.append(f"amplitude_{j}*cos(datum.offset*{theta:.6g} + phase_{j})")
         sliders += [
-            chart.slider(f"amplitude_{j}", 0, TALLEST, 0.1, amplitude, f"plane {j}: amplitude"),
+            chart.slider(f"amplitude_{j}", 0, TALLEST, 0.1, amplitude, f"plane {j}: A / √d"),
             chart.slider(f"phase_{j}", -3.14, 3.14, 0.01, phase, f"plane {j}: phase (rad)"),
         ]
     rows = alt.Chart(chart.data(offset=range(-LAST, 1)))
