@@ -80,7 +80,7 @@ class XPos(nn.Module):
         """Return the largest distance from the center, in positions, that this dtype allows.
 
         At this distance, the scale of plane 0 reaches 2^63 in float32 and bfloat16, 2^7 in float16.
-        This is half of the dtype's exponent range; the other half is left for the vectors.
+        This is half of the dtype's exponent range; the other half remains for the vectors.
 
         >>> round(XPos(64).reach()), round(XPos(64).reach(torch.float16))
         (17847, 1983)
@@ -182,5 +182,5 @@ class XPos(nn.Module):
                 raise ValueError(
                     f"position {position} is {abs(position - self.center):g} away from the center "
                     f"{self.center:g}; {dtype} with scale_base={self.scale_base:g} allows at most "
-                    f"{math.floor(reach)}: move the center, raise scale_base, or use a wider dtype"
+                    f"{math.floor(reach)}; move the center, raise scale_base, or use a wider dtype"
                 )
