@@ -2,7 +2,7 @@
 
 See the chapter "Bytes and kernels". The loop (`rotate.c`) reads and writes each number only once.
 Without the loop, the formula works on one block of the sequence at a time, so that intermediate
-results stay in the cache. Both give the same bits as `rope.kernels.formula`.
+results stay in the cache. The results of both match `rope.kernels.formula` bit for bit.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -29,7 +29,7 @@ _DTYPES = {
     (torch.float16, torch.float32): 2,
     (torch.float64, torch.float64): 3,
 }
-_WIDE = {  # the dtype of the arithmetic, from the dtypes of the vectors and of the tables
+_WIDE = {  # the dtype of the arithmetic for each pair (dtype of the vectors, dtype of the tables)
     pair: torch.promote_types(torch.promote_types(*pair), torch.float32)
     for pair in product(FLOATING, FLOATING)
 }
@@ -85,7 +85,7 @@ def rotate_into(
     interleaved: bool,
     inverse: bool = False,
 ) -> None:
-    """Rotate each x `[B, H, S, D]` into its out, which is x itself or shares no memory with x.
+    """Rotate each x `[B, H, S, D]`, and write the result to its out: x itself or separate memory.
 
     cos, sin: `[N, R/2]` with position_ids `[S]` or `[B, S]`; otherwise `[S, R/2]`, or four axes
     that broadcast to `[B, H, S, R/2]`. Shapes aren't checked, and autograd records nothing.
@@ -147,7 +147,7 @@ def in_blocks(x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, interleaved: boo
 
 @cache
 def library() -> tuple[Any, str]:
-    """Return the loop in C and a note on its threads and path, or None and why there is no loop."""
+    """Return the loop in C and a note on its threads and path; without a loop, None and why."""
     candidates = [Path(__file__).with_name("rotate" + suffix) for suffix in EXTENSION_SUFFIXES]
     path = next((path for path in candidates if path.exists()), None)
     if path is None:

@@ -5,8 +5,8 @@
        x' = x cos - y sin,        y' = y cos + x sin.
 
    Each product and each sum is rounded separately. Because setup.py builds the loop without fused
-   multiply-adds, the loop gives the same bits as `rope.kernels.formula` (except for NaN).
-   `rope.kernels.cpu` calls it. */
+   multiply-adds, its results match `rope.kernels.formula` bit for bit (except for NaN).
+   `rope.kernels.cpu` calls the loop. */
 
 #include <stdint.h>
 #include <string.h>
