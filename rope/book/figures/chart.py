@@ -51,7 +51,7 @@ def menu(name: str, options: Iterable[str | int], value: str | int, label: str) 
 
 
 def chosen(name: str, cases: Mapping[str, str]) -> str:
-    """Return a Vega expression for the case that a menu shows. The last case is the default."""
+    """Return a Vega expression for the case chosen in a menu. The last case is the default."""
     *others, (_, last) = cases.items()
     return "".join(f"{name} == '{case}' ? {value} : " for case, value in others) + last
 
@@ -72,7 +72,7 @@ def data(**columns: Any) -> alt.Data:
 
 
 def table(names: Sequence[str], rows: Iterable[Iterable[Any]]) -> alt.Data:
-    """Return rows as chart data with these column names. Floats are rounded as in `data`."""
+    """Return rows as chart data with the given column names. Floats are rounded as in `data`."""
     rounded = (
         [float(f"{value:.6g}") if isinstance(value, float) else value for value in row]
         for row in rows
@@ -136,7 +136,7 @@ def plane(extent: float) -> alt.LayerChart:
 
 
 def arc(start: str, end: str, *, extent: float, radius: str = "1", color: str = INK) -> alt.Chart:
-    """Return an arc around the origin; Vega expressions give its two angles, in radians."""
+    """Return an arc around the origin. start, end: Vega expressions for its angles in radians."""
     steps = alt.Chart(alt.sequence(0, 1.0001, 1 / 96, as_="part"))
     placed = steps.transform_calculate(
         turn=f"({start}) + datum.part*(({end}) - ({start}))"

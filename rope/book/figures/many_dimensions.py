@@ -66,7 +66,7 @@ def _dial(j: int, theta: float, color: str) -> alt.VConcatChart:
 def head_score() -> Any:
     """Show a head's score and weight against n - m, with sliders for amplitudes and phases.
 
-    It opens with a head that reads the previous token, and computes its weights over n <= m.
+    The figure first shows a head that reads the previous token. The weights are over n <= m.
     """
     sliders, terms = [], []
     for j, theta, amplitude, phase in zip(PLANES, THETAS, PREVIOUS, PHASES, strict=True):
