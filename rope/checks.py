@@ -180,7 +180,7 @@ def is_plain(tensor: Tensor) -> bool:
 
 
 def check_inplace(xs: Mapping[str, Tensor]) -> None:
-    """Raise ValueError if writing into x, or q and k, would silently give wrong results.
+    """Raise ValueError if writing into x, or q and k, would silently produce wrong results.
 
     Elements that share memory would be rotated twice. q and k may be slices of one fused
     projection, so the check rejects them only if they begin at the same address. Compiled code has

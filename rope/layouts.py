@@ -97,7 +97,7 @@ def convert_state_dict(
     within each head, such as Qwen3's q_norm and k_norm, with 1 head.
     to_half: True converts interleaved to half-split, False converts half-split to interleaved.
     rotary_dim: R, or None if R = D. If heads differ in D, call the function once per D.
-    Returns a new dict in the same order. Tensors whose names match no pattern stay the same.
+    Returns a new dict in the same order. Tensors whose names match no pattern are unchanged.
     Raises ValueError if a pattern matches no name, two patterns match the same name, or heads
     differ in width, for example because the number of key heads is wrong. Also raises ValueError
     for fused projections (split them first), LoRA's first factor, and quantized weights.

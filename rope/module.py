@@ -123,8 +123,8 @@ class RotaryEmbedding(RotaryTables):
         packed tokens `[T, H, D]` with position_ids `[T]`. If the keys differ from the queries in
         position or length, call `rotate` for each.
         Returns q and k, rotated, with the same shapes and dtypes.
-        Raises the errors of `rotary_embedding`. Eager code reads the largest of position_ids, in
-        case the tables have to grow, and therefore waits for a GPU. To avoid the wait, pass a
+        Raises the same errors as `rotary_embedding`. Eager code reads the largest of position_ids,
+        in case the tables have to grow, and therefore waits for a GPU. To avoid the wait, pass a
         seq_len that exceeds all positions, or call `fix_length`. Compiled code can't read the ids;
         pass such a seq_len there too, or call `grow` first.
 
@@ -219,7 +219,7 @@ class RotaryEmbedding(RotaryTables):
         integers `[S]`, `[B, S]`, or `[1, S]`; a negative delta moves keys back. seq_len: the length
         that k was rotated with, if the extension depends on it.
         Returns a new tensor with k's dtype, rounded once. Rounding errors accumulate over several
-        moves, so add up the moves and shift once. Raises the errors of `rotate`. Also raises
+        moves, so add up the moves and shift once. Raises the same errors as `rotate`. Also raises
         ValueError if the extension needs a length but neither seq_len nor `fix_length` provides it.
 
         >>> rotary, k = RotaryEmbedding(4), torch.ones(1, 1, 3, 4, dtype=torch.float64)

@@ -68,8 +68,8 @@ def rotate_matrix(
 ) -> Array:
     """Return R_m x_m for each row x_m of x, computed with the d x d matrix R_m.
 
-    x: `[..., S, d]` real; positions: `[S]`; inv_freq: `[d/2]`. Returns float64 of x's shape.
-    interleaved: plane j has coordinates (2j, 2j+1) if True, (j, j + d/2) if False.
+    x: `[..., S, d]` real; positions: `[S]`; inv_freq: `[d/2]`. Returns float64 with x's shape.
+    interleaved: if True, plane j holds coordinates (2j, 2j+1); if False, (j, j + d/2).
     Raises TypeError if an argument has the wrong type, and ValueError if the shapes don't match.
 
     >>> rotate_matrix([[1.0, 0.0]], [1], [np.pi / 2]).round(12) + 0.0

@@ -136,7 +136,7 @@ _STEPS: tuple[Callable[[sp.Expr], sp.Expr], ...] = (
 
 
 def _simplified(expression: sp.Expr) -> sp.Expr:
-    """Return 0 if a rewriting step gives 0, otherwise the shortest form of the expression found."""
+    """Return 0 if a rewriting step yields 0, otherwise the shortest form that the steps found."""
     forms = [expression]
     for step in _STEPS:
         forms.append(step(forms[-1]))

@@ -203,7 +203,7 @@ class RotaryTables(DeviceTracking):
             self.__dict__.update(_tensors=tensors, fixed_length=seq_len)
 
     def grow(self, length: int) -> None:
-        """Make the tables hold positions 0 ... length-1. Tables never shrink.
+        """Make the tables cover positions 0 ... length-1. Tables never shrink.
 
         The number of rows becomes the next power of two. Code under `torch.compile` or
         `torch.export` can't grow tables, so call this method first.

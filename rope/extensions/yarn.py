@@ -27,8 +27,8 @@ class YaRN(Extension):
     """YaRN, which interpolates only slow planes and sharpens scores, as in Qwen2.5 and gpt-oss.
 
     factor: s, at least 1. original_max_position_embeddings: the trained length L.
-    beta_fast, beta_slow: planes that make more than beta_fast turns within L are kept; planes that
-    make fewer than beta_slow turns are interpolated.
+    beta_fast, beta_slow: planes with more than beta_fast turns within L are unchanged; planes with
+    fewer than beta_slow turns are interpolated.
     attention_factor: the factor for cos and sin. None means mscale(s, mscale) / mscale(s,
     mscale_all_dim) if `mscale` and `mscale_all_dim` are given and not 0, otherwise mscale(s).
     truncate: if True, round the ends of the ramp outward to integers.

@@ -81,7 +81,7 @@ def apply_rotation(
         # For the gradient of learned tables, autograd needs x as it was before the rotation.
         rotated = [formula(x.clone() if inplace else x, cos, sin, interleaved) for x in xs]
     else:
-        # The kernels look up the rows themselves. They take q and k; for one x, k has no heads.
+        # The kernels look up the rows themselves. They expect q and k; for one x, k has no heads.
         q, k = xs if len(xs) == 2 else (xs[0], xs[0].new_empty(xs[0][:, :0].shape))
         recorded = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)
         if recorded and position_ids is not None:

@@ -62,7 +62,7 @@ def head_maps(weights: Mapping[str, Tensor], tokens: Sequence[str], *, menu: str
     """
     names, size = [*weights], len(tokens)
     # A map is a string: four digits per weight, in thousandths, for the keys up to each query. JSON
-    # numbers would take four times the space.
+    # numbers would need four times the space.
     maps = [
         "".join(f"{1000 * w:04.0f}" for m, row in enumerate(grid.tolist()) for w in row[: m + 1])
         for grid in weights.values()

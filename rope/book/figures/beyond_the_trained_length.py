@@ -1,7 +1,7 @@
 """Plot what a language model loses, and what it still finds, beyond its trained length.
 
 Chapter "Beyond the trained length". The figures show the loss along long texts, how much of its
-rise disappears when far keys get trained distances, and which planted words are found.
+rise disappears if far keys are given trained distances, and which planted words are found.
 """
 
 from collections.abc import Mapping, Sequence

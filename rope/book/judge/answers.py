@@ -65,7 +65,7 @@ class Part:
     check: Callable[[Function, Function], str] = lambda answer, right: ""
 
     def right(self, way: Patch = CHAPTER) -> Function:
-        """Return a new copy of the correct function, in the form that `way` gives it."""
+        """Return a new copy of the correct function, with the edits that `way` makes to it."""
         return cast(Function, patches.function(self.name, way))
 
     def right_ways(self) -> list[Patch]:
@@ -86,7 +86,7 @@ class Part:
 
 
 def numbers(value: Any) -> list[float]:
-    """Return all numbers in lists, arrays, or tensors as floats. A complex number gives two floats.
+    """Return all numbers in lists, arrays, or tensors as floats, two per complex number.
 
     Raises Unusable if the value holds anything else.
 

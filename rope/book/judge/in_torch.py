@@ -51,7 +51,7 @@ def noise(*size: int, dtype: torch.dtype = torch.float32, seed: int = 5) -> Tens
 def gradients(call: Function, **leaves: Tensor) -> Callable[[Function, Function], str]:
     """Return a check that an answer has the same gradients as the correct function.
 
-    call: calls the function that it is given with the leaves, and returns a list of the results.
+    call: calls its first argument with the leaves, and returns a list of the results.
     The check passes answers that return lists or arrays, because these have no gradients.
     """
 

@@ -26,7 +26,7 @@ STATIC = Path(__file__).parent / "static"
 STATEMENTS = tuple(NODE_TYPES.values())
 CONTENT_IDS = {"proof-content", "exercise-content", "solution-content"}
 PERMALINK = '<a class="headerlink" href="#{id}" title="Link to this {kind}">#</a>'
-# Elements whose last paragraph may end in a check's mark, and the room for the mark.
+# Elements whose last paragraph may end in a check's mark, and the space reserved for the mark.
 NESTING = (nodes.Admonition, nodes.Sequential, nodes.list_item, nodes.section)
 ROOM = '<span class="rope-room" style="display: inline-block; width: 2rem"></span>'
 # Patterns for HTML from the theme and its extensions, and the replacements.
