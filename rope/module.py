@@ -142,7 +142,7 @@ class RotaryEmbedding(RotaryTables):
         return q, k
 
     if TYPE_CHECKING:
-        __call__ = forward  # nn.Module declares that a call returns Any
+        __call__ = forward  # otherwise a call returns Any, as nn.Module declares
 
     def rotate(
         self,

@@ -93,7 +93,7 @@ def check_position_ids(position_ids: Tensor, x: Tensor, name: str = "position_id
     """
     check_integer(name, position_ids)
     # Compare the lengths first: in compiled code, each comparison of sizes adds a guard, and
-    # comparing S with B first would add one that isn't needed.
+    # comparing S with B first would add an unnecessary one.
     shape, (batch, _, seq_len, _) = position_ids.shape, x.shape
     rows = (1, *shape)[-2] if shape else 0
     if len(shape) not in (1, 2) or shape[-1] != seq_len or (rows != 1 and rows != batch):
@@ -182,7 +182,7 @@ def position_range(position_ids: Tensor) -> tuple[int, int]:
     """Return the smallest and largest id, or (0, -1) if there are none. Wait for the device."""
     while torch._C._functorch.is_functorch_wrapped_tensor(position_ids):
         position_ids = torch._C._functorch.get_unwrapped(position_ids)  # undo vmap to see all rows
-    if position_ids.numel() <= 1:  # as in decoding, where aminmax would take 2 us
+    if position_ids.numel() <= 1:  # a shortcut for decoding, because aminmax takes 2 us
         position = int(position_ids) if position_ids.numel() else None
         return (0, -1) if position is None else (position, position)
     low, high = torch.aminmax(position_ids)

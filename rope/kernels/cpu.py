@@ -22,7 +22,7 @@ from rope.checks import FLOATING
 from rope.kernels.formula import formula, rows_of
 from rope.positions import check_positions_in_table
 
-# The order of `row_functions` in the C file: the dtypes of the vectors and of the arithmetic.
+# By (dtype of the vectors, dtype of the arithmetic): the index into `row_functions` in rotate.c.
 _DTYPES = {
     (torch.float32, torch.float32): 0,
     (torch.bfloat16, torch.float32): 1,
@@ -107,7 +107,7 @@ def rotate_into(
         address = position_ids.data_ptr()
     for x, out in zip(xs, outs, strict=True):
         elements = x.numel()
-        if elements == 0:  # tables that differ by head don't fit an x without heads
+        if elements == 0:  # skip an x without heads, because tables per head don't fit it
             continue
         wide = _WIDE[x.dtype, cos.dtype]
         dtype, stride, out_stride = _DTYPES.get((x.dtype, wide)), x.stride(), out.stride()

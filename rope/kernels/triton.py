@@ -46,7 +46,7 @@ def _rotate_kernel(
     INTERLEAVED: tl.constexpr,  # the layout; a branch on a constant costs nothing
     INVERSE: tl.constexpr,  # rotate back; forward and backward differ only in the sine's sign
     HAS_IDS: tl.constexpr,  # look up rows by position id; otherwise token s has row s
-    HEAD_TABLES: tl.constexpr,  # each head has its own tables, which the loop loads
+    HEAD_TABLES: tl.constexpr,  # load separate tables for each head
 ):  # fmt: skip
     # Use only one axis of the grid, because the other two allow at most 65,535 programs. Tokens
     # vary fastest, so that neighboring programs read neighboring memory.

@@ -29,7 +29,7 @@ alt.renderers.register("rope", bundle)
 if "google.colab" not in sys.modules:
     alt.renderers.enable("rope")
 
-SIZE = 340  # pixels: a plane that fits a page 390 pixels wide
+SIZE = 340  # pixels; a plane of this size fits on a page that is 390 pixels wide
 
 # The SVG path of an arrowhead that points up at angle 0; its tip is at the vector's end.
 HEAD = "M0,0L0.62,1.5L0,1.2L-0.62,1.5Z"
@@ -166,7 +166,7 @@ def arrow(
         reach="max(sqrt(datum.x*datum.x + datum.y*datum.y), 1e-9)",
     )
     xy = coordinates(extent)
-    # The shaft ends inside the head, whose tip is the vector's end.
+    # End the shaft inside the head, so that the head's tip marks the vector's end.
     inside = f"max(0, 1 - {0.06 * extent:g}/datum.reach)"
     shaft = row.transform_calculate(x=f"datum.x*{inside}", y=f"datum.y*{inside}").mark_rule(
         color=color, strokeWidth=width, strokeDash=list(dash), opacity=opacity

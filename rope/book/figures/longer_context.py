@@ -62,7 +62,7 @@ def angles_met(theta: float, changed: Mapping[str, float], *, trained: int, leng
     figure, items = panels(changed, columns=len(changed), height=2.0)
     summaries = []
     for ax, name, rate in items:
-        reached, first = farthest * rate, trained * theta  # less than one step isn't counted as new
+        reached, first = farthest * rate, trained * theta  # new angles begin one step beyond `seen`
         sectors = [(0.0, seen, BLUE), (first, min(reached, math.tau), VERMILION)]
         new = f"new from {first:.2f}" if reached >= first else "none new"
         summaries.append(f"{name}: to {reached:.2f}, {new}")

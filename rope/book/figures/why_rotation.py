@@ -27,7 +27,7 @@ MOVES = {  # the matrix that moves a key by one position
     "rotated": rotation_matrix(1, [0.5]),
     "rotated and stretched": 1.15 * rotation_matrix(1, [0.5]),
     "sheared": np.array([[1.0, 0.4], [0.0, 1.0]]),
-    ADDED: np.eye(2),  # plus the step of a sinusoid
+    ADDED: np.eye(2),  # the step of the sinusoid is added separately
 }
 
 SCALE, ELLIPSE_THETA = np.diag([2.0, 1.0]), np.pi / 6  # S and theta in M = S R_1 S^-1
