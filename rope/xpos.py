@@ -123,7 +123,7 @@ class XPos(nn.Module):
         offset: int | Tensor = 0,
         inverse: bool = False,
     ) -> Tensor:
-        """Rotate and scale q `[B, H, S, D]` without k, for example if k has another length.
+        """Rotate and scale q `[B, H, S, D]` as `forward` does, without needing k.
 
         >>> q = torch.ones(1, 1, 2, 4)
         >>> torch.equal(XPos(4).rotate_queries(q, offset=7), XPos(4)(q, q, offset=7)[0])
@@ -139,7 +139,7 @@ class XPos(nn.Module):
         offset: int | Tensor = 0,
         inverse: bool = False,
     ) -> Tensor:
-        """Rotate and scale k `[B, H_kv, S, D]` without q, as `forward` does.
+        """Rotate and scale k `[B, H_kv, S, D]` as `forward` does, without needing q.
 
         >>> k = torch.ones(1, 1, 2, 4)
         >>> torch.equal(XPos(4).rotate_keys(k, offset=7), XPos(4)(k, k, offset=7)[1])

@@ -1,4 +1,4 @@
-"""Define extensions by frequency band: Llama 3 slows the slow planes, and p-RoPE stops them.
+"""Define extensions that treat slow planes differently: Llama 3 slows them, p-RoPE stops them.
 
 See the chapter "Longer than the training text". Within the trained length L, plane j makes
 r_j = L theta_j / (2 pi) turns. With the factor s, Llama 3 computes

@@ -25,7 +25,7 @@ def bundle(spec: dict[str, Any], **_: Any) -> dict[str, Any]:
 
 
 alt.renderers.register("rope", bundle)
-# Colab has its own renderer and would not show the bare JSON.
+# Keep Colab's own renderer, because Colab can't display the bare JSON.
 if "google.colab" not in sys.modules:
     alt.renderers.enable("rope")
 
@@ -103,7 +103,7 @@ x, y = partial(_place, alt.X), partial(_place, alt.Y)
 
 
 def bare(channel: Any, field: str, low: float, high: float, **scale: Any) -> Any:
-    """Return the encoding of a column between two limits, without an axis.
+    """Return the encoding of a column on a scale from `low` to `high`, without an axis.
 
     channel: `alt.X` or `alt.Y`. scale: more arguments for `alt.Scale`.
     """

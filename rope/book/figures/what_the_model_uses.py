@@ -46,7 +46,7 @@ def scores_by_distance(
 def norms_by_plane(heads: Mapping[str, Sequence[float]], wavelengths: Sequence[float]) -> Picture:
     """Plot how much each plane can add to a score, with one panel per head.
 
-    heads: maps each title to one product of norms per plane. wavelengths: one per plane.
+    heads: maps each title to one product of norms per plane. wavelengths: per plane, in positions.
     """
     planes = len(wavelengths)
     figure, items = panels(heads, height=1.3 + 1.2 * len(heads), sharex=True)

@@ -233,7 +233,7 @@ def agreement(part: Part, function: Function, trials: list[Trial]) -> int:
 def _known_mistake(part: Part, trials: list[Trial], number: int) -> str:
     """Return the sentence for the mistake that best matches the answer's results, or "" if none.
 
-    A match needs the first `near` trials and all trials up to and including the first wrong one.
+    The mistake must reproduce the first `near` trials and every trial through the first wrong one.
     """
     best, longest = "", max(number, len(trials[: part.near]) - 1)
     for sentence, function in part.mistakes():

@@ -315,7 +315,7 @@ def _longer(draw: Random) -> list[Arguments]:
 def _logarithms(result: Any) -> Any:
     """Return the logarithms of YaRN's frequencies, so that errors are relative, and its factor."""
     if not isinstance(result, (tuple, list)) or len(result) != 2 or shape(result[1]):
-        raise Unusable("it must return two things: the frequencies, and the factor of cos and sin")
+        raise Unusable("it must return two things: the frequencies, and the factor for cos and sin")
     return [math.log(f) if 0 < f < math.inf else f for f in numbers(result[0])], result[1]
 
 

@@ -23,7 +23,7 @@ SOURCE = (FOLDER / "right.py").read_text(encoding="utf-8")
 
 @dataclass(frozen=True)
 class Patch:
-    """Hold edits of `right.py` and the sentence that describes them."""
+    """Hold edits to `right.py`, and the sentence that describes them."""
 
     sentence: str = ""
     edits: tuple[tuple[str, str], ...] = ()

@@ -29,7 +29,7 @@ PERMALINK = '<a class="headerlink" href="#{id}" title="Link to this {kind}">#</a
 # Elements whose last paragraph may end in a check's mark, and the space reserved for the mark.
 NESTING = (nodes.Admonition, nodes.Sequential, nodes.list_item, nodes.section)
 ROOM = '<span class="rope-room" style="display: inline-block; width: 2rem"></span>'
-# Patterns for HTML from the theme and its extensions, and the replacements.
+# Replacements in the HTML from the theme and its extensions, by regular expression.
 REPLACEMENTS = {
     # Preloading a font causes an error on pages opened from file://.
     r'\s*<link rel="preload" as="font"[^>]*>': "",
