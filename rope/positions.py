@@ -129,7 +129,7 @@ def ids_or_start(
 
 
 def _check_offsets(offset: Tensor, x: Tensor) -> None:
-    """Raise TypeError or ValueError unless offset holds integers `[B]` >= 0 on x's device.
+    """Raise TypeError or ValueError unless offset is non-negative integers `[B]` on x's device.
 
     In compiled code and on a GPU, a later check of the positions finds negative values instead.
     """

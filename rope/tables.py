@@ -230,7 +230,7 @@ class RotaryTables(DeviceTracking):
         are float64, otherwise float32). seq_len: as in `RotaryEmbedding.forward`.
         Returns `[S, R/2]` or `[B, 1, S, R/2]`, which `rope.rotary_embedding` accepts without
         position_ids. Compiled code computes the rows, so positions may lie beyond the tables.
-        Raises the errors of `RotaryEmbedding.forward`.
+        Raises the same errors as `RotaryEmbedding.forward`.
 
         >>> RotaryTables(4).tables_at(torch.tensor([[0, 1]]))[1].shape
         torch.Size([1, 1, 2, 2])

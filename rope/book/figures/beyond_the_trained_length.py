@@ -31,7 +31,7 @@ Found = Mapping[str, Mapping[int, Sequence[float]]]  # by method and distance: s
 
 
 def along_the_text(rises: Losses, *, trained: int, block: int) -> Picture:
-    """Plot each text's increase of the loss against the number of tokens read.
+    """Plot how much the loss on each text has risen against the number of tokens read.
 
     rises: maps each text to its increases in nats, one per block. trained, block: the trained
     length and the length of a block, in tokens.
@@ -103,7 +103,7 @@ def undone(shares: Mapping[str, Mapping[str, Losses]], predicted: Mapping[str, f
 
 
 def found(shares: Mapping[str, Found], *, trained: int) -> Picture:
-    """Plot the share of planted words that are found against their distance.
+    """Plot the share of planted words that the model finds against the words' distance.
 
     shares: one share per reading, indexed by panel title, method, and distance in tokens. A line
     connects the means over readings.

@@ -201,7 +201,7 @@ def reading(
 ) -> alt.Chart:
     """Return text at pixel (x, y) of a view. A Vega expression computes the text.
 
-    of: the chart whose row the expression reads. It is needed only if the expression reads columns.
+    of: the one-row chart whose columns the expression reads, or None if it reads no columns.
     name: on the page, the text has the CSS class `<name>_marks`, which tests use to find it.
     """
     text = {"align": "left", "baseline": "middle", "color": INK, "fontSize": size} | mark
