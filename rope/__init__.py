@@ -45,7 +45,7 @@ else:
             if error.name == "torch":
                 error.msg += "; pip install torch (rope.reference and rope.symbolic don't need it)"
             raise
-        # Store the attribute: later lookups skip this function, and compiled code needs a constant.
+        # Store the attribute, so that later lookups skip this function. Compiled code requires it.
         return globals().setdefault(name, getattr(module, name) if name in _HOMES else module)
 
 

@@ -1,8 +1,8 @@
 """Check arguments: numbers, tensors, and tensors to be rotated in place.
 
 Every check runs before anything is computed or changed. The shape and dtype of a tensor are known
-without reading its data, so these checks cost nothing on a GPU and can be traced by
-`torch.compile`. Arguments for which Python or torch raises a clear error anyway aren't checked.
+without reading its data, so checking them costs nothing on a GPU and works under `torch.compile`.
+Arguments for which Python or torch raises a clear error anyway aren't checked.
 
 Shapes: B batch, H heads, S sequence, D head dimension.
 """
@@ -22,7 +22,7 @@ FARTHEST = 2**53  # beyond this, float64 can't represent every integer
 def check_count(name: str, value: int, smallest: int = 1) -> None:
     """Raise TypeError unless value is an integer, and ValueError unless smallest <= value <= 2**53.
 
-    Compiled code skips the upper bound, which would become a limit of every exported program.
+    Compiled code skips the upper bound, because it would limit every exported program.
 
     >>> check_count("length", 3)
     """
@@ -46,7 +46,7 @@ def check_dim(dim: int, name: str = "dim") -> None:
     check_count(name, dim, smallest=2)
     if dim % 2:
         raise ValueError(
-            f"{name} is {dim}; it must be even because each plane takes two coordinates: pass "
+            f"{name} is {dim}; it must be even because each plane has two coordinates; pass "
             f"{dim - 1} to leave one coordinate unrotated"
         )
 
@@ -76,7 +76,7 @@ def check_base(base: float, name: str = "base") -> None:
 
 
 def check_flag(name: str, value: bool) -> None:
-    """Raise TypeError unless value is a bool. (A string such as "half" would count as True.)"""
+    """Raise TypeError unless value is a bool. (A string such as "half" would be truthy.)"""
     if not isinstance(value, bool):
         raise TypeError(f"{name} is {value!r}; it must be True or False")
 
@@ -98,7 +98,7 @@ def check_finite(name: str, tensor: Tensor, advice: str) -> None:
         return
     if not all_finite:
         worst = tensor[~tensor.isfinite()][0].item()
-        raise ValueError(f"{name} contains {worst}; all values must be finite: {advice}")
+        raise ValueError(f"{name} contains {worst}; all values must be finite; {advice}")
 
 
 def check_floating(name: str, dtype: torch.dtype) -> None:
@@ -111,17 +111,17 @@ def check_float64(name: str, tensor: Tensor, maker: str = "inverse_frequencies")
     """Raise TypeError unless the frequencies are float64. The message recommends `maker`."""
     if tensor.dtype != torch.float64:
         raise TypeError(
-            f"{name} is {tensor.dtype}; it must be float64, because rounded frequencies give wrong "
-            f"angles at large positions: take it from {maker}"
+            f"{name} is {tensor.dtype}; it must be float64, because rounded frequencies lead to "
+            f"wrong angles at large positions; compute it with {maker}"
         )
 
 
 def check_integer(name: str, tensor: Tensor) -> None:
-    """Raise TypeError unless `tensor` is a tensor of integers. (A bool tensor would be a mask.)"""
+    """Raise TypeError unless `tensor` is an integer tensor. (A bool tensor would act as a mask.)"""
     if not isinstance(tensor, Tensor) or tensor.dtype not in INTEGER:
         kind = tensor.dtype if isinstance(tensor, Tensor) else f"a {type(tensor).__name__}"
         raise TypeError(
-            f"{name} is {kind}; it must be a tensor of uint8, int8, int16, int32 or int64: "
+            f"{name} is {kind}; it must be a tensor of uint8, int8, int16, int32 or int64; "
             f"pass torch.as_tensor({name}).long() if it holds integers"
         )
 
@@ -157,7 +157,7 @@ def check_pair(q: Tensor, k: Tensor) -> None:
     if batch != batch_k or length != length_k or width != width_k:
         raise ValueError(
             f"q has shape {list(q.shape)} and k has shape {list(k.shape)}; only the number of "
-            "heads may differ: if the lengths differ, rotate q and k separately (with `rotate`)"
+            "heads may differ; if the lengths differ, rotate q and k separately (with `rotate`)"
         )
     if q.device != k.device:
         check_devices(q=q, k=k)
@@ -170,21 +170,21 @@ def check_devices(**tensors: Tensor) -> None:
         if tensor.device != reference.device:
             raise ValueError(
                 f"{first} is on {reference.device} and {name} on {tensor.device}; they must be on "
-                f"one device: move {name} with .to({first}.device)"
+                f"one device; move {name} with .to({first}.device)"
             )
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Return True if the type is exactly Tensor and torch.func does not wrap the tensor."""
+    """Return True if the tensor's type is exactly Tensor and torch.func doesn't wrap it."""
     return type(tensor) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
 
 def check_inplace(xs: Mapping[str, Tensor]) -> None:
-    """Raise ValueError if writing into x, or q and k, would silently give wrong results.
+    """Raise ValueError if writing into x, or q and k, would silently produce wrong results.
 
     Elements that share memory would be rotated twice. q and k may be slices of one fused
-    projection; the check only finds a q and a k that begin at the same address. In compiled code,
-    which knows no addresses, it only finds expanded tensors and one tensor passed as both q and k.
+    projection, so the check rejects them only if they begin at the same address. Compiled code has
+    no addresses, so there it rejects only expanded tensors and one tensor passed as both q and k.
     A leaf that requires a gradient also raises ValueError, before q is changed.
     """
     for name, x in xs.items():

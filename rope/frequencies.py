@@ -65,7 +65,7 @@ def inverse_frequencies(
 
 
 def float64_device(device: torch.device) -> torch.device:
-    """Return the device, or the CPU for devices that may have no float64, such as MPS and NPUs."""
+    """Return the device, or the CPU if the device may not support float64 (such as MPS or NPUs)."""
     return device if device.type in ("cpu", "cuda", "meta", "xpu") else torch.device("cpu")
 
 
@@ -77,7 +77,7 @@ def check_spectrum(name: str, spectrum: Tensor) -> None:
             f"{name} has shape {list(spectrum.shape)}; it must have one axis, [planes], like the "
             "result of inverse_frequencies"
         )
-    check_finite(name, spectrum, "compute them with inverse_frequencies")
+    check_finite(name, spectrum, "compute the frequencies with inverse_frequencies")
 
 
 def rotary_tables(
@@ -90,10 +90,10 @@ def rotary_tables(
     """Return the tables cos(m theta_j) and sin(m theta_j).
 
     positions: an int N for positions 0 ... N-1, or an integer tensor `[...]`, which may contain
-    negative positions. inv_freq: float64 `[R/2]` on the same device. scale: a factor for both
-    tables, such as an extension's `attention_scaling`.
+    negative positions. inv_freq: float64 `[R/2]`, on the positions' device. scale: a factor for
+    both tables, such as an extension's `attention_scaling`.
     Returns cos and sin, each `[..., R/2]` (`[N, R/2]` for an int), computed in float64 and then
-    rounded to `dtype` by torch, which rounds to float16 and bfloat16 by way of float32.
+    rounded to `dtype`. Torch rounds to float16 and bfloat16 by way of float32.
     Raises TypeError if positions are not integers, inv_freq is not float64, or `dtype` is not a
     floating-point dtype. Raises ValueError if N is negative, inv_freq is not 1-D and finite, or
     scale is not positive and finite. Raises torch's RuntimeError if the devices differ.

@@ -44,9 +44,9 @@ def rotary_embedding(
     from transformers, `[B, S, R]`, hold each plane twice: pass `cos[:, None, :, :R//2]`
     (`[:, None, :, ::2]` for Cohere), or use `rope.adapters.transformers`.
     interleaved: if True, plane j holds coordinates (2j, 2j+1); if False, (j, j + R/2).
-    inverse: rotate by the negative angle. If the tables contain a scale, it is applied again
-    (`RotaryEmbedding` undoes its own scale).
-    inplace: write the result into x. Autograd and checkpointing notice that x has changed.
+    inverse: if True, rotate by the negative angle. A scale in the tables is applied again, not
+    undone (`RotaryEmbedding` undoes its own scale).
+    inplace: if True, write the result into x. Autograd and checkpointing notice the change.
     tensor_format: "bhsd"; "bshd" for x `[B, S, H, D]`; "thd" for packed tokens `[T, H, D]`, whose
     position_ids are `[T]`. The format doesn't affect the tables.
     Returns x if inplace (for "bshd" and "thd" a view of x), otherwise a new tensor with x's shape
@@ -86,8 +86,8 @@ def rotary_embedding_qk(
 ) -> tuple[Tensor, Tensor]:
     """Rotate queries `[B, H, S, D]` and keys `[B, H_kv, S, D]` together, in one launch on a GPU.
 
-    Takes the arguments of `rotary_embedding` and raises the same errors. Also raises ValueError if
-    q and k differ in batch, S, D, or device, or if inplace is True and they begin at one address.
+    The arguments and errors are the same as in `rotary_embedding`. Also raises ValueError if q and
+    k differ in batch, S, D, or device, or if inplace is True and they begin at the same address.
 
     >>> import torch
     >>> q, k = torch.ones(1, 4, 1, 2), torch.ones(1, 2, 1, 2)
@@ -141,14 +141,14 @@ def _check_tables(cos: Tensor, sin: Tensor) -> None:
         kind = ValueError if cos.dtype == sin.dtype else TypeError
         raise kind(
             f"cos is {cos.dtype} {list(cos.shape)} and sin is {sin.dtype} {list(sin.shape)}; they "
-            "must match: take both from one call of rotary_tables"
+            "must match; take both from one call of rotary_tables"
         )
     if cos.device != sin.device:
         check_devices(cos=cos, sin=sin)
     if cos.dim() not in (2, 4) or cos.shape[-1] == 0:
         raise ValueError(
             f"cos has shape {list(cos.shape)}; it must be [rows, planes] or [B, H, S, planes] with "
-            "at least one plane. Tables from transformers, [B, S, R], hold each plane twice: pass "
+            "at least one plane. Tables from transformers, [B, S, R], hold each plane twice; pass "
             "cos[:, None, :, : R // 2] (cos[:, None, :, ::2] for Cohere)"
         )
 

@@ -23,7 +23,7 @@ _OTHER_ROWS = re.compile(r"lora_?(a|down|embedding)|qkv|query_key_value|c_attn",
 
 
 def permutation(dim: int, *, device: torch.device | str | None = None) -> Tensor:
-    """Return the index p such that half = interleaved[..., p]: the even, then the odd coordinates.
+    """Return the index p such that half = interleaved[..., p]: even coordinates before odd ones.
 
     Returns int64 `[dim]`. Raises ValueError if dim is odd or below 2.
 
@@ -75,7 +75,7 @@ def projection_half_to_interleaved(
 ) -> Tensor:
     """Convert a query or key projection to the interleaved layout, within each head.
 
-    Takes the same arguments and raises the same errors as `projection_interleaved_to_half`.
+    The arguments and errors are the same as in `projection_interleaved_to_half`.
 
     >>> projection_half_to_interleaved(torch.tensor([0, 2, 1, 3, 4, 6, 5, 7]), num_heads=2)
     tensor([0, 1, 2, 3, 4, 5, 6, 7])
@@ -97,7 +97,7 @@ def convert_state_dict(
     within each head, such as Qwen3's q_norm and k_norm, with 1 head.
     to_half: True converts interleaved to half-split, False converts half-split to interleaved.
     rotary_dim: R, or None if R = D. If heads differ in D, call the function once per D.
-    Returns a new dict in the same order. Tensors whose names match no pattern stay the same.
+    Returns a new dict in the same order. Tensors whose names match no pattern are unchanged.
     Raises ValueError if a pattern matches no name, two patterns match the same name, or heads
     differ in width, for example because the number of key heads is wrong. Also raises ValueError
     for fused projections (split them first), LoRA's first factor, and quantized weights.
@@ -123,7 +123,7 @@ def convert_state_dict(
             if name in widths:
                 raise ValueError(
                     f"{name!r} matches {pattern!r} and an earlier pattern, so it would be "
-                    "converted twice: make one pattern narrower"
+                    "converted twice; make one pattern narrower"
                 )
             _check_rows(name, state_dict[name])
             try:
@@ -133,7 +133,7 @@ def convert_state_dict(
             widths[name] = len(state_dict[name]) // num_heads
     if len(set(widths.values())) > 1:
         raise ValueError(
-            f"the heads have widths {sorted(set(widths.values()))}; all widths must be equal: "
+            f"the heads have widths {sorted(set(widths.values()))}; all widths must be equal; "
             "correct the numbers of heads (there are often fewer key heads than query heads), or "
             "call once per width"
         )
@@ -146,13 +146,13 @@ def _check_rows(name: str, tensor: Tensor) -> None:
     if not plain or tensor.element_size() == 1 or tensor.dtype == torch.int32:
         raise ValueError(
             f"{name!r} is fused, low-rank or quantized; it must be a plain weight or bias with one "
-            "row per coordinate: split a fused tensor first, convert weights before quantizing, or "
+            "row per coordinate; split a fused tensor first, convert weights before quantizing, or "
             "use projection_interleaved_to_half yourself"
         )
 
 
 def _reorder(x: Tensor, rotary_dim: int | None, *, to_half: bool) -> Tensor:
-    """Permute the first R coordinates of x `[..., D]` to half-split order if to_half, or back."""
+    """Move the first R coordinates of x `[..., D]` to half-split order, or back if not to_half."""
     width = x.shape[-1] if rotary_dim is None else rotary_dim
     check_dim(width, "the width of x" if rotary_dim is None else "rotary_dim")
     if width > x.shape[-1]:

@@ -2,8 +2,8 @@
 
 See the chapter "From maths to PyTorch". To follow one query through the code, read `forward` and
 `_rotate` here, then `apply_rotation` in `kernels/operator.py`, then `rotate_into` in
-`kernels/cpu.py`, which calls the loop in `kernels/rotate.c`. On a GPU, `kernels/triton.py` takes
-the place of the last two. `tables` stores the tables, which `frequencies` computes.
+`kernels/cpu.py`, which calls the loop in `kernels/rotate.c`. On a GPU, `kernels/triton.py` replaces
+these last two files. `frequencies` computes the tables, and `tables` stores them.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -62,10 +62,10 @@ class RotaryEmbedding(RotaryTables):
         config: a transformers configuration, its dict, or JSON. layer_type, layer: a type of layer,
         or the number of a layer, counted from 0; pass one of them if the layers have different
         parameters. max_seq_len: the initial number of table rows; None means the model's context
-        length, but at most 131,072. interleaved: the layout, if the model type doesn't determine
-        it.
-        Raises the errors of `rope.config.rotary_settings` (which also says which layers rotate),
-        and ValueError if positions have several axes or if no length is given.
+        length, but at most 131,072. interleaved: True or False as in the class; None means the
+        model type's own layout.
+        Raises the same errors as `rope.config.rotary_settings`, which also says which layers
+        rotate. Raises ValueError if positions have several axes or if no length is given.
 
         >>> from rope.config import example
         >>> RotaryEmbedding.from_config(example("llama-3.1-8b")).extension.name
@@ -118,15 +118,15 @@ class RotaryEmbedding(RotaryTables):
         before this call, an int or integers `[B]`, one per row.
         seq_len: the sequence length, for an extension whose frequencies depend on it. If None, the
         length passed to `fix_length` is used or, without one, the largest position of this call
-        plus 1. inverse: rotate back, and undo the attention scaling. inplace: write into q and k.
-        tensor_format: "bshd" for `[B, S, H, D]`, "thd" for packed tokens `[T, H, D]` with
-        position_ids `[T]`. If the keys differ from the queries in position or length, call `rotate`
-        for each.
-        Returns the rotated pair with the same shapes and dtypes.
-        Raises the errors of `rotary_embedding`. Eager code reads the largest of position_ids, in
-        case the tables have to grow, and therefore waits for a GPU. To avoid the wait, pass a
-        seq_len that exceeds all positions, or call `fix_length`. Compiled code can't read the ids:
-        pass it such a length too, or call `grow` first.
+        plus 1. inverse: if True, rotate back and undo the attention scaling. inplace: if True,
+        write the results into q and k. tensor_format: "bhsd"; "bshd" for `[B, S, H, D]`; "thd" for
+        packed tokens `[T, H, D]` with position_ids `[T]`. If the keys differ from the queries in
+        position or length, call `rotate` for each.
+        Returns q and k, rotated, with the same shapes and dtypes.
+        Raises the same errors as `rotary_embedding`. Eager code reads the largest of position_ids,
+        in case the tables have to grow, and therefore waits for a GPU. To avoid the wait, pass a
+        seq_len that exceeds all positions, or call `fix_length`. Compiled code can't read the ids;
+        pass such a seq_len there too, or call `grow` first.
 
         >>> rotary, x = RotaryEmbedding(4), torch.ones(1, 1, 1, 4)
         >>> q, k = rotary(x, x, torch.tensor([5]))
@@ -142,7 +142,7 @@ class RotaryEmbedding(RotaryTables):
         return q, k
 
     if TYPE_CHECKING:
-        __call__ = forward  # nn.Module declares that a call returns Any
+        __call__ = forward  # otherwise a call returns Any, as nn.Module declares
 
     def rotate(
         self,
@@ -155,9 +155,9 @@ class RotaryEmbedding(RotaryTables):
         inplace: bool = False,
         tensor_format: str = "bhsd",
     ) -> Tensor:
-        """Rotate one tensor `[B, H, S, D]`, such as queries alone, or a key that all heads share.
+        """Rotate one tensor `[B, H, S, D]`, such as only the queries, or a key shared by all heads.
 
-        Takes the arguments of `forward` and raises the same errors.
+        The arguments and errors are the same as in `forward`.
 
         >>> rotary, x = RotaryEmbedding(4), torch.ones(1, 1, 3, 4)
         >>> torch.equal(rotary.rotate(x), rotary(x, x)[0])
@@ -191,7 +191,7 @@ class RotaryEmbedding(RotaryTables):
         length, seq_len = self._rows_and_length(position_ids, end, seq_len)
         wide = x.dtype == torch.float64 or vectors[-1].dtype == torch.float64
         tables = None
-        if not (inverse and self.attention_scaling != 1):  # undoing the scaling takes other tables
+        if not (inverse and self.attention_scaling != 1):  # undoing the scaling needs other tables
             tables = self._tables_for_call(length, seq_len, wide, x.device)
         if tables is None:
             if position_ids is None:
@@ -219,8 +219,8 @@ class RotaryEmbedding(RotaryTables):
         integers `[S]`, `[B, S]`, or `[1, S]`; a negative delta moves keys back. seq_len: the length
         that k was rotated with, if the extension depends on it.
         Returns a new tensor with k's dtype, rounded once. Rounding errors accumulate over several
-        moves, so add up the moves and shift once. Raises the errors of `rotate`. Also raises
-        ValueError if the extension needs a length but neither seq_len nor `fix_length` gives one.
+        moves, so add up the moves and shift once. Raises the same errors as `rotate`. Also raises
+        ValueError if the extension needs a length but neither seq_len nor `fix_length` provides it.
 
         >>> rotary, k = RotaryEmbedding(4), torch.ones(1, 1, 3, 4, dtype=torch.float64)
         >>> there = rotary.shift(rotary.rotate(k, offset=7), -5)

@@ -19,7 +19,7 @@ def packed_position_ids(
 ) -> Tensor:
     """Return the position of each token within its own sequence, for sequences packed in one row.
 
-    lengths: positive ints that sum to S. Returns int64 `[S]`. Raises torch's errors for others.
+    lengths: positive ints that sum to S. Returns int64 `[S]`. For other values, torch may raise.
 
     >>> packed_position_ids([3, 2])
     tensor([0, 1, 2, 0, 1])
@@ -31,7 +31,7 @@ def cumulative_position_ids(cu_seqlens: Tensor) -> Tensor:
     """Return each token's position in its sequence, given varlen attention's cumulative lengths.
 
     cu_seqlens: integers `[n+1]`, 0 = c_0 <= c_1 <= ... <= c_n = S. Sequence i holds the tokens
-    c_i ... c_{i+1} - 1. Returns int64 `[S]` on the same device. Waits for the device.
+    c_i ... c_{i+1} - 1. Returns int64 `[S]` on the same device. The host waits for the device.
     Raises TypeError for another dtype, and ValueError for another shape, a first value other than
     0, or values that decrease.
 
@@ -44,7 +44,7 @@ def cumulative_position_ids(cu_seqlens: Tensor) -> Tensor:
     if cu_seqlens.dim() != 1 or first != [0] or bool((lengths < 0).any()):
         raise ValueError(
             f"cu_seqlens has shape {list(cu_seqlens.shape)} and starts with {first}; it must be "
-            "[n+1], start with 0 and never decrease: pass F.pad(lengths.cumsum(0), (1, 0))"
+            "[n+1], start with 0 and never decrease; pass F.pad(lengths.cumsum(0), (1, 0))"
         )
     tokens = torch.arange(int(bounds[-1]), device=bounds.device)
     return tokens - bounds[:-1].repeat_interleave(lengths, output_size=len(tokens))
@@ -54,8 +54,8 @@ def left_padded_position_ids(attention_mask: Tensor) -> Tensor:
     """Return positions that count from 0 at the first real token of each row; padding gets 0.
 
     attention_mask: `[B, S]`, bool or integers, 1 for a token and 0 for padding, which comes first
-    in each row. Returns int64 `[B, S]` on the same device. Waits for the device. The attention must
-    still mask the padding.
+    in each row. Returns int64 `[B, S]` on the same device. The host waits for the device. The
+    attention must still mask the padding.
     Raises TypeError for another dtype, and ValueError for another shape, for numbers other than 0
     and 1, or for a 0 after a 1.
 
@@ -67,7 +67,7 @@ def left_padded_position_ids(attention_mask: Tensor) -> Tensor:
     if mask.dim() != 2 or (mask.diff(dim=1) < 0).any():
         raise ValueError(
             f"attention_mask has shape {list(mask.shape)}; it must be [B, S], without a 0 after a "
-            "1 in any row: if the padding comes last, omit position_ids"
+            "1 in any row; if the padding comes last, omit position_ids"
         )
     return (mask.cumsum(dim=1) - 1).clamp(min=0)
 
@@ -93,7 +93,7 @@ def check_position_ids(position_ids: Tensor, x: Tensor, name: str = "position_id
     """
     check_integer(name, position_ids)
     # Compare the lengths first: in compiled code, each comparison of sizes adds a guard, and
-    # comparing S with B first would add one that isn't needed.
+    # comparing S with B first would add an unnecessary one.
     shape, (batch, _, seq_len, _) = position_ids.shape, x.shape
     rows = (1, *shape)[-2] if shape else 0
     if len(shape) not in (1, 2) or shape[-1] != seq_len or (rows != 1 and rows != batch):
@@ -129,7 +129,7 @@ def ids_or_start(
 
 
 def _check_offsets(offset: Tensor, x: Tensor) -> None:
-    """Raise TypeError or ValueError unless offset holds integers `[B]` >= 0 on x's device.
+    """Raise TypeError or ValueError unless offset is non-negative integers `[B]` on x's device.
 
     In compiled code and on a GPU, a later check of the positions finds negative values instead.
     """
@@ -156,7 +156,7 @@ def check_positions_in_table(position_ids: Tensor, rows: int) -> None:
         inside = ((position_ids >= 0) & (position_ids < rows)).all()
         torch._assert_async(
             inside,
-            f"position_ids must be at least 0 and below {rows}, the number of table rows: build "
+            f"position_ids must be at least 0 and below {rows}, the number of table rows; build "
             "longer tables with max_seq_len or grow",
         )
         return
@@ -179,10 +179,10 @@ def check_no_negative(name: str, low: int) -> None:
 
 
 def position_range(position_ids: Tensor) -> tuple[int, int]:
-    """Return the smallest and largest position, or (0, -1) if empty. Waits for the device."""
+    """Return the smallest and largest id, or (0, -1) if there are none. Wait for the device."""
     while torch._C._functorch.is_functorch_wrapped_tensor(position_ids):
         position_ids = torch._C._functorch.get_unwrapped(position_ids)  # undo vmap to see all rows
-    if position_ids.numel() <= 1:  # as in decoding, where aminmax would take 2 us
+    if position_ids.numel() <= 1:  # a shortcut for decoding, because aminmax takes 2 us
         position = int(position_ids) if position_ids.numel() else None
         return (0, -1) if position is None else (position, position)
     low, high = torch.aminmax(position_ids)

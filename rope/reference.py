@@ -25,7 +25,7 @@ def inverse_frequencies(dim: int, base: float = 10000.0) -> Array:
     array([1.  , 0.01])
     """
     if dim < 2 or dim % 2:
-        raise ValueError(f"dim is {dim}; it must be even and positive: a plane has 2 coordinates")
+        raise ValueError(f"dim is {dim}; it must be even and at least 2, the size of a plane")
     if not 0 < base < np.inf:
         raise ValueError(f"base is {base}; it must be positive and finite, such as 10000.0")
     return float(base) ** (-2.0 * np.arange(dim // 2) / dim)
@@ -68,8 +68,8 @@ def rotate_matrix(
 ) -> Array:
     """Return R_m x_m for each row x_m of x, computed with the d x d matrix R_m.
 
-    x: `[..., S, d]` real; positions: `[S]`; inv_freq: `[d/2]`. Returns float64 of x's shape.
-    interleaved: plane j has coordinates (2j, 2j+1) if True, (j, j + d/2) if False.
+    x: `[..., S, d]` real; positions: `[S]`; inv_freq: `[d/2]`. Returns float64 with x's shape.
+    interleaved: if True, plane j holds coordinates (2j, 2j+1); if False, (j, j + d/2).
     Raises TypeError if an argument has the wrong type, and ValueError if the shapes don't match.
 
     >>> rotate_matrix([[1.0, 0.0]], [1], [np.pi / 2]).round(12) + 0.0
@@ -88,7 +88,7 @@ def rotate_complex(
     """Return R_m x_m for each row x_m of x, computed as (x_{2j} + i x_{2j+1}) e^{i m theta_j}.
 
     Implements RoFormer, equation 12.
-    Takes the same arguments and raises the same errors as `rotate_matrix`.
+    The arguments and errors are the same as in `rotate_matrix`.
 
     >>> rotate_complex([[1.0, 0.0]], [1], [np.pi / 2]).round(12) + 0.0
     array([[0., 1.]])
@@ -104,7 +104,7 @@ def rotate_elementwise(
     """Return R_m x_m for each row x_m of x, computed as x * cos + y * sin without a matrix.
 
     Here y is x with every plane rotated by pi/2 (RoFormer, equation 34).
-    Takes the same arguments and raises the same errors as `rotate_matrix`.
+    The arguments and errors are the same as in `rotate_matrix`.
 
     >>> rotate_elementwise([[1.0, 0.0]], [1], [np.pi / 2]).round(12) + 0.0
     array([[0., 1.]])
@@ -137,7 +137,7 @@ def _aligned(
 
     Raises TypeError unless interleaved is a bool, and ValueError unless x has shape `[..., S, d]`.
     """
-    if not isinstance(interleaved, bool):  # the string "half" would count as True
+    if not isinstance(interleaved, bool):  # the string "half" would be truthy
         raise TypeError(f"interleaved is {interleaved!r}; it must be True or False")
     rows, angle = _real("x", x), angles(positions, inv_freq)
     expected = (angle.shape[0], 2 * angle.shape[1])

@@ -10,7 +10,7 @@ import sympy as sp
 
 
 class NotEqual(AssertionError):
-    """The error for a failed proof: SymPy cannot reduce `difference`, left - right, to 0.
+    """Raised if a proof fails because SymPy can't reduce `difference`, left - right, to 0.
 
     >>> try:
     ...     prove_equal(sp.Symbol("x"), 0)
@@ -68,7 +68,7 @@ def real_symbols(names: str) -> tuple[sp.Symbol, ...]:
 
 
 def difference(left: sp.Expr | sp.Matrix, right: sp.Expr | sp.Matrix) -> sp.Expr | sp.Matrix:
-    """Return left - right, simplified, and 0 or a zero matrix if SymPy proves that both are equal.
+    """Return left - right, simplified: 0 or a zero matrix if SymPy proves that both are equal.
 
     left, right: scalars, or matrices of the same shape. Raises TypeError for floating-point
     numbers, because rounding can make different expressions equal.
@@ -82,7 +82,7 @@ def difference(left: sp.Expr | sp.Matrix, right: sp.Expr | sp.Matrix) -> sp.Expr
         if side.has(sp.Float):
             raise TypeError(
                 f"{next(iter(side.atoms(sp.Float)))} is a floating-point number; a proof needs "
-                "exact numbers: use sympy.Rational or a symbol"
+                "exact numbers; use sympy.Rational or a symbol"
             )
     return rest.applyfunc(_simplified) if isinstance(rest, sp.MatrixBase) else _simplified(rest)
 
@@ -99,7 +99,7 @@ def prove_equal(left: sp.Expr | sp.Matrix, right: sp.Expr | sp.Matrix) -> None:
     rest = difference(left, right)
     entries = list(rest) if isinstance(rest, sp.MatrixBase) else [rest]
     if any(entry is not sp.S.Zero for entry in entries):
-        raise NotEqual(rest, f"left - right isn't reduced to 0: it is {rest}")
+        raise NotEqual(rest, f"SymPy can't reduce left - right to 0; what remains is {rest}")
 
 
 def _without_complex_exponentials(expression: sp.Expr) -> sp.Expr:
@@ -110,7 +110,7 @@ def _without_complex_exponentials(expression: sp.Expr) -> sp.Expr:
 
 
 def _pythagoras(expression: sp.Expr) -> sp.Expr:
-    """Replace sin^2 by 1 - cos^2, which leaves at most one sine factor per angle."""
+    """Replace sin^2 by 1 - cos^2, so that at most one sine factor per angle remains."""
 
     def is_sine_power(e: sp.Expr) -> bool:
         return e.is_Pow and isinstance(e.base, sp.sin) and e.exp.is_Integer and e.exp > 1
@@ -136,7 +136,7 @@ _STEPS: tuple[Callable[[sp.Expr], sp.Expr], ...] = (
 
 
 def _simplified(expression: sp.Expr) -> sp.Expr:
-    """Return 0 if a rewriting step gives 0, otherwise the shortest form of the expression found."""
+    """Return 0 if a rewriting step yields 0, otherwise the shortest form that the steps found."""
     forms = [expression]
     for step in _STEPS:
         forms.append(step(forms[-1]))

@@ -86,7 +86,7 @@ class DeviceTracking(nn.Module):
         return self._build(device)
 
     def _store(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Return the tensors, and store them unless they belong to a tracer or a transform."""
+        """Store the tensors unless they belong to a tracer or a transform, and return them."""
         if torch.compiler.is_compiling() or all(map(is_plain, tensors)):
             self._tensors = tensors
         return tensors
@@ -164,7 +164,7 @@ class RotaryTables(DeviceTracking):
     def inv_freq(self) -> Tensor:
         """Return the frequencies of the tables, float64 `[R/2]`, in radians per position.
 
-        They are on the tables' device, or on the CPU if that device has no float64.
+        They are on the tables' device, or on the CPU if that device may not support float64.
 
         >>> RotaryTables(4).half().inv_freq
         tensor([1.0000, 0.0100], dtype=torch.float64)
@@ -173,7 +173,7 @@ class RotaryTables(DeviceTracking):
 
     @property
     def attention_scaling(self) -> float:
-        """Return the extension's factor on cos and sin, which is 1.0 for most extensions.
+        """Return the extension's factor for cos and sin, which is 1.0 for most extensions.
 
         >>> RotaryTables(4).attention_scaling
         1.0
@@ -186,7 +186,7 @@ class RotaryTables(DeviceTracking):
         Cached keys match later queries only if the same spectrum rotates both, so pass the longest
         length that the text will reach. The tables grow to that length (at most 131,072 rows). With
         None, the spectrum depends on each call again. Call this before several threads use the
-        module. Raises ValueError or TypeError for a bad length, without changing anything.
+        module. Raises ValueError or TypeError for an invalid length, before changing anything.
 
         >>> from rope.extensions import DynamicNTK
         >>> tables = RotaryTables(8, extension=DynamicNTK(1.0, 100))
@@ -203,7 +203,7 @@ class RotaryTables(DeviceTracking):
             self.__dict__.update(_tensors=tensors, fixed_length=seq_len)
 
     def grow(self, length: int) -> None:
-        """Make the tables hold positions 0 ... length-1. Tables never shrink.
+        """Make the tables cover positions 0 ... length-1. Tables never shrink.
 
         The number of rows becomes the next power of two. Code under `torch.compile` or
         `torch.export` can't grow tables, so call this method first.
@@ -230,7 +230,7 @@ class RotaryTables(DeviceTracking):
         are float64, otherwise float32). seq_len: as in `RotaryEmbedding.forward`.
         Returns `[S, R/2]` or `[B, 1, S, R/2]`, which `rope.rotary_embedding` accepts without
         position_ids. Compiled code computes the rows, so positions may lie beyond the tables.
-        Raises the errors of `RotaryEmbedding.forward`.
+        Raises the same errors as `RotaryEmbedding.forward`.
 
         >>> RotaryTables(4).tables_at(torch.tensor([[0, 1]]))[1].shape
         torch.Size([1, 1, 2, 2])
@@ -281,15 +281,15 @@ class RotaryTables(DeviceTracking):
             seq_len = rows
         if given is not None and given < rows and self._length_dependent:
             raise ValueError(
-                f"seq_len is {given}, but the largest position is {rows - 1}; seq_len sets the "
-                "spectrum and must exceed all positions: pass the length of the entire text"
+                f"seq_len is {given}, but the largest position is {rows - 1}; seq_len determines "
+                "the spectrum and must exceed all positions; pass the length of the entire text"
             )
         return rows, seq_len
 
     def _tables_for_call(
         self, length: int, seq_len: int | None, wide: bool, device: torch.device
     ) -> tuple[Tensor, ...] | None:
-        """Return the stored tables, on the device and with at least `length` rows, or None.
+        """Return the stored tables, on the device and with at least `length` rows, if they fit.
 
         Returns None if the call needs another spectrum, float64 (wide), or too many rows. Compiled
         code can't grow the tables, and eager code grows them to at most MOST_ROWS rows.
@@ -307,7 +307,7 @@ class RotaryTables(DeviceTracking):
         return tensors if tensors[0].device == device else self._move_and_store(device, tensors)
 
     def _grow_to(self, length: int) -> tuple[Tensor, ...]:
-        """Grow tables of fewer than `length` rows to a power of two, and return the tables."""
+        """Return the tables. If they have fewer than `length` rows, grow them to a power of two."""
         with _CHANGING:
             if length <= self.cos.shape[0]:  # another thread has grown them
                 return self._tensors

@@ -48,7 +48,7 @@ class XPos(nn.Module):
     by the factor zeta_j. base: the base of the frequencies theta_j = base**(-2j/R).
     center: c, the position at which both scales are 1. Queries must have the same center as the
     keys that they attend to.
-    interleaved: plane j has coordinates (2j, 2j+1) if True, (j, j + R/2) if False.
+    interleaved: if True, plane j holds coordinates (2j, 2j+1); if False, (j, j + R/2).
     The module has no parameters or buffers. Raises ValueError or TypeError for an invalid argument.
 
     >>> xpos, ones = XPos(4), torch.ones(1, 1, 3, 4)
@@ -80,7 +80,7 @@ class XPos(nn.Module):
         """Return the largest distance from the center, in positions, that this dtype allows.
 
         At this distance, the scale of plane 0 reaches 2^63 in float32 and bfloat16, 2^7 in float16.
-        This is half of the dtype's exponent range; the other half is left for the vectors.
+        This is half of the dtype's exponent range; the other half remains for the vectors.
 
         >>> round(XPos(64).reach()), round(XPos(64).reach(torch.float16))
         (17847, 1983)
@@ -101,12 +101,12 @@ class XPos(nn.Module):
 
         q: `[B, H, S, D]`. k: `[B, H_kv, S, D]`. position_ids: integers `[S]` or `[B, S]`, which may
         be negative. Without position_ids, the positions are offset ... offset+S-1, where offset is
-        an int or an integer tensor `[B]`. inverse: undo the rotation and the scaling.
+        an int or an integer tensor `[B]`. inverse: if True, undo the rotation and the scaling.
         Returns q and k with unchanged shapes and dtypes; tables and arithmetic are float32, or
         float64 for a float64 tensor.
-        Raises the errors of `rotary_embedding`. Raises ValueError if offset is negative or the
-        distance of a position from the center exceeds `reach` for the dtype (an asynchronous
-        assertion under `torch.compile` and on CUDA).
+        Raises the same errors as `rotary_embedding`. Raises ValueError if offset is negative, or if
+        a position is farther from the center than `reach` for the dtype (an asynchronous assertion
+        under `torch.compile` and on CUDA).
 
         >>> XPos(4)(*torch.ones(2, 1, 1, 1, 4), offset=512)[0]
         tensor([[[[-0.3075,  0.8450, -0.2621, -0.3353]]]])
@@ -123,7 +123,7 @@ class XPos(nn.Module):
         offset: int | Tensor = 0,
         inverse: bool = False,
     ) -> Tensor:
-        """Rotate and scale q `[B, H, S, D]` without k, for example if k has another length.
+        """Rotate and scale q `[B, H, S, D]` as `forward` does, without needing k.
 
         >>> q = torch.ones(1, 1, 2, 4)
         >>> torch.equal(XPos(4).rotate_queries(q, offset=7), XPos(4)(q, q, offset=7)[0])
@@ -139,7 +139,7 @@ class XPos(nn.Module):
         offset: int | Tensor = 0,
         inverse: bool = False,
     ) -> Tensor:
-        """Rotate and scale k `[B, H_kv, S, D]` without q, as `forward` does.
+        """Rotate and scale k `[B, H_kv, S, D]` as `forward` does, without needing q.
 
         >>> k = torch.ones(1, 1, 2, 4)
         >>> torch.equal(XPos(4).rotate_keys(k, offset=7), XPos(4)(k, k, offset=7)[1])
@@ -182,5 +182,5 @@ class XPos(nn.Module):
                 raise ValueError(
                     f"position {position} is {abs(position - self.center):g} away from the center "
                     f"{self.center:g}; {dtype} with scale_base={self.scale_base:g} allows at most "
-                    f"{math.floor(reach)}: move the center, raise scale_base, or use a wider dtype"
+                    f"{math.floor(reach)}; move the center, raise scale_base, or use a wider dtype"
                 )

@@ -132,7 +132,7 @@ def test_a_planted_error_is_reported():
     above = ["from rope.symbolic import prove_equal, real_symbols\nx, y = real_symbols('x y')"]
     sign = run(above, "print(1)\nprove_equal((x + y)**2, x**2 - 2*x*y + y**2)", "1")
     assert (sign["same"], sign["text"]) == (False, "1")
-    assert sign["error"].endswith("4*x*y is left (line 2)")
+    assert sign["error"].endswith("what remains is 4*x*y (line 2)")
 
     stored = run(above, "print(1)\n2", "1\n3")
     assert not stored["same"] and stored["difference"] == ["  1", "- 3", "+ 2"]

@@ -3,5 +3,5 @@
 `figures` draws the figures. `measured` and `training` hold the measurements and the programs that
 produced them. `judge` checks the reader's answers. `tolerance` defines the rule by which cells
 compare numbers, and `mime` renders stored figures on a page. `tools` runs and builds the book,
-`live` runs cells in the browser, and `paper` makes a PDF; a wheel leaves these three out.
+`live` runs cells in the browser, and `paper` makes a PDF; a wheel doesn't contain these three.
 """

@@ -33,7 +33,7 @@ SMALLEST_TEXT = 9  # pixels; if the page is too narrow for this size, the figure
 class BookRenderer(NbElementRenderer):
     """Render the book's figures, and leave all other outputs to MyST-NB.
 
-    `_config.yml` selects this class with `nb_render_plugin`; pyproject.toml has its entry point.
+    `_config.yml` selects this class with `nb_render_plugin`; pyproject.toml declares it.
     """
 
     def render_mime_type(self, data: Any) -> list[nodes.Element]:

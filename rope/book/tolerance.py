@@ -44,7 +44,7 @@ def within(
     if one.shape != other.shape and () not in (one.shape, other.shape):
         raise ValueError(f"{shapes}; they must be equal unless one result is a single number")
     if one.size == 0 or other.size == 0:
-        raise ValueError(f"{shapes}; without entries every comparison would pass")
+        raise ValueError(f"{shapes}; each result must have at least one entry")
     with np.errstate(invalid="ignore"):  # inf - inf
         near = np.abs(one - other) <= allowed(roundings, size, dtype)
     return bool(np.all(near | (one == other)))

@@ -1,4 +1,4 @@
-"""Define extensions by frequency band: Llama 3 slows the slow planes, and p-RoPE stops them.
+"""Define extensions that treat slow planes differently: Llama 3 slows them, p-RoPE stops them.
 
 See the chapter "Longer than the training text". Within the trained length L, plane j makes
 r_j = L theta_j / (2 pi) turns. With the factor s, Llama 3 computes
@@ -24,9 +24,9 @@ class Llama3(Extension):
     """Llama 3.1's extension: keep fast frequencies, divide slow frequencies by s, blend the rest.
 
     factor: s, at least 1. original_max_position_embeddings: the trained length L.
-    low_freq_factor, high_freq_factor: turns in L where the blend begins and ends (equal: a step).
+    low_freq_factor, high_freq_factor: the ends of the blend, in turns within L (a step if equal).
     Raises ValueError or TypeError for invalid numbers. The formula comes from Llama's released
-    code; the report (arXiv 2407.21783, section 3.4.2) gives only the base.
+    code; the report (arXiv 2407.21783, section 3.4.2) states only the base.
 
     >>> import rope
     >>> plain = rope.inverse_frequencies(128, 500_000.0)

@@ -72,10 +72,10 @@ class Extension(ABC):
         return False
 
     def regime(self, seq_len: int | None) -> Hashable:
-        """Return a key that is the same for all lengths that have the same frequencies.
+        """Return a key that is the same for all lengths with the same frequencies.
 
-        The key is None if seq_len is None. By default, a length-dependent extension gives every
-        length a separate key, and any other extension always returns None.
+        The key is None if seq_len is None. By default, a length-dependent extension has a separate
+        key for each length, and any other extension always returns None.
 
         >>> Default().regime(10**6)
         """

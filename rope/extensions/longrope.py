@@ -5,7 +5,7 @@ See the chapter "Longer than the training text". With the trained length L and t
     theta'_j = theta_j / short_j if n <= L,   theta'_j = theta_j / long_j if n > L,
 
 and cos and sin are multiplied by sqrt(1 + ln s / ln L) unless the attention factor is given.
-See Ding et al., arXiv 2402.13753. The two sets and the attention factor come from Phi-3's code.
+See Ding et al., arXiv 2402.13753. Both sets of factors and the square root are from Phi-3's code.
 """
 
 import math

@@ -45,7 +45,7 @@ class NTK(Extension):
     """NTK-aware scaling: a larger base divides the slowest frequency by s and keeps the fastest.
 
     factor: s, at least 1. Raises ValueError or TypeError for an invalid factor. NTK-aware scaling
-    has no paper of its own; YaRN (arXiv 2309.00071), definition 1, gives the formula.
+    has no paper of its own; YaRN (arXiv 2309.00071), definition 1, states the formula.
 
     >>> import rope
     >>> plain = rope.inverse_frequencies(8)
@@ -104,6 +104,6 @@ class DynamicNTK(Extension):
 
 def _with_larger_base(inv_freq: Tensor, factor: float) -> Tensor:
     """Return theta_j * factor**(-2j/(R-2)), `[R/2]`; the multiplier falls from 1 to 1/factor."""
-    planes = len(inv_freq)  # a single plane gives NaN, which inverse_frequencies rejects
+    planes = len(inv_freq)  # for a single plane, 0/0 is NaN, which inverse_frequencies rejects
     j = torch.arange(planes, dtype=inv_freq.dtype, device=inv_freq.device)
     return inv_freq * torch.full_like(j, factor).pow(-j / (planes - 1))

@@ -27,9 +27,9 @@ class YaRN(Extension):
     """YaRN, which interpolates only slow planes and sharpens scores, as in Qwen2.5 and gpt-oss.
 
     factor: s, at least 1. original_max_position_embeddings: the trained length L.
-    beta_fast, beta_slow: planes that make more than beta_fast turns within L are kept; planes that
-    make fewer than beta_slow turns are interpolated.
-    attention_factor: multiplies cos and sin. None means mscale(s, mscale) / mscale(s,
+    beta_fast, beta_slow: planes with more than beta_fast turns within L are unchanged; planes with
+    fewer than beta_slow turns are interpolated.
+    attention_factor: the factor for cos and sin. None means mscale(s, mscale) / mscale(s,
     mscale_all_dim) if `mscale` and `mscale_all_dim` are given and not 0, otherwise mscale(s).
     truncate: if True, round the ends of the ramp outward to integers.
     Raises ValueError or TypeError for invalid numbers. `scale` raises ValueError if base is at most
@@ -100,7 +100,7 @@ class YaRN(Extension):
             raise ValueError(
                 f"original_max_position_embeddings is {self.original_max_position_embeddings}; "
                 f"at dim {dim} and base {base:g}, every plane makes {few_or_many} turns within "
-                f"this length: use {'Linear' if high < 0 else 'Default'}, or change the betas"
+                f"this length; use {'Linear' if high < 0 else 'Default'}, or change the betas"
             )
         return max(low, 0.0), min(high, dim - 1.0)
 

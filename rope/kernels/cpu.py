@@ -2,7 +2,7 @@
 
 See the chapter "Bytes and kernels". The loop (`rotate.c`) reads and writes each number only once.
 Without the loop, the formula works on one block of the sequence at a time, so that intermediate
-results stay in the cache. Both give the same bits as `rope.kernels.formula`.
+results stay in the cache. The results of both match `rope.kernels.formula` bit for bit.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -22,14 +22,14 @@ from rope.checks import FLOATING
 from rope.kernels.formula import formula, rows_of
 from rope.positions import check_positions_in_table
 
-# The order of `row_functions` in the C file: the dtypes of the vectors and of the arithmetic.
+# By (dtype of the vectors, dtype of the arithmetic): the index into `row_functions` in rotate.c.
 _DTYPES = {
     (torch.float32, torch.float32): 0,
     (torch.bfloat16, torch.float32): 1,
     (torch.float16, torch.float32): 2,
     (torch.float64, torch.float64): 3,
 }
-_WIDE = {  # the dtype of the arithmetic, from the dtypes of the vectors and of the tables
+_WIDE = {  # the dtype of the arithmetic for each pair (dtype of the vectors, dtype of the tables)
     pair: torch.promote_types(torch.promote_types(*pair), torch.float32)
     for pair in product(FLOATING, FLOATING)
 }
@@ -85,7 +85,7 @@ def rotate_into(
     interleaved: bool,
     inverse: bool = False,
 ) -> None:
-    """Rotate each x `[B, H, S, D]` into its out, which is x itself or shares no memory with x.
+    """Rotate each x `[B, H, S, D]`, and write the result to its out: x itself or separate memory.
 
     cos, sin: `[N, R/2]` with position_ids `[S]` or `[B, S]`; otherwise `[S, R/2]`, or four axes
     that broadcast to `[B, H, S, R/2]`. Shapes aren't checked, and autograd records nothing.
@@ -107,7 +107,7 @@ def rotate_into(
         address = position_ids.data_ptr()
     for x, out in zip(xs, outs, strict=True):
         elements = x.numel()
-        if elements == 0:  # tables that differ by head don't fit an x without heads
+        if elements == 0:  # skip an x without heads, because tables per head don't fit it
             continue
         wide = _WIDE[x.dtype, cos.dtype]
         dtype, stride, out_stride = _DTYPES.get((x.dtype, wide)), x.stride(), out.stride()
@@ -147,7 +147,7 @@ def in_blocks(x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, interleaved: boo
 
 @cache
 def library() -> tuple[Any, str]:
-    """Return the loop in C and a note on its threads and path, or None and why there is no loop."""
+    """Return the loop in C and a note on its threads and path; without a loop, None and why."""
     candidates = [Path(__file__).with_name("rotate" + suffix) for suffix in EXTENSION_SUFFIXES]
     path = next((path for path in candidates if path.exists()), None)
     if path is None:

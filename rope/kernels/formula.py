@@ -5,8 +5,8 @@ See the chapter "From maths to PyTorch". With x_j, y_j the two coordinates of pl
     x_j' = x_j cos - y_j sin,        y_j' = y_j cos + x_j sin.
 
 The formula runs on every device, and torch can differentiate, map, trace, and compile it. Each
-product and each sum is rounded separately, without fused multiply-adds, so both layouts give the
-same bits.
+product and each sum is rounded separately, without fused multiply-adds, so the results in both
+layouts are identical bit for bit.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table rows.
 """

@@ -1,8 +1,8 @@
 """Define the rotation as a PyTorch operator with an implementation per device and a gradient.
 
-See the chapter "Bytes and kernels". `rope::rotate` returns new tensors, and `rope::rotate_` writes
-into its arguments. Both run the loop in C on a CPU and the Triton kernel on a GPU. The plain
-formula takes over where torch has to see each operation: for learned tables, torch.func, forward
+See the chapter "Bytes and kernels". `rope::rotate` returns new tensors, and `rope::rotate_`
+overwrites q and k. Both run the loop in C on a CPU and the Triton kernel on a GPU. The plain
+formula replaces them where torch has to see each operation: for learned tables, torch.func, forward
 mode, tracers, and tensor subclasses, and in code compiled for a CPU, where torch fuses the formula.
 
 Shapes: q `[B, H, S, D]`; k `[B, H_kv, S, D]`, H_kv = 0 if there are no keys. cos, sin: `[N, R/2]`
@@ -81,11 +81,11 @@ def apply_rotation(
         # For the gradient of learned tables, autograd needs x as it was before the rotation.
         rotated = [formula(x.clone() if inplace else x, cos, sin, interleaved) for x in xs]
     else:
-        # The kernels look up the rows themselves. They take q and k; for one x, k has no heads.
+        # The kernels look up the rows themselves. They expect q and k; for one x, k has no heads.
         q, k = xs if len(xs) == 2 else (xs[0], xs[0].new_empty(xs[0][:, :0].shape))
         recorded = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)
         if recorded and position_ids is not None:
-            position_ids = position_ids.clone()  # autograd saves the ids; the caller may write them
+            position_ids = position_ids.clone()  # autograd saves them, and a caller may change them
         arguments = q, k, cos, sin, position_ids, interleaved, inverse
         if inplace and not recorded:
             ROTATE_INPLACE(*arguments)
@@ -124,7 +124,7 @@ def _into_itself(q: Tensor, k: Tensor, *arguments: Any) -> None:
     _run_kernel((q, k), (q, k), *arguments)
     for x in (q, k):
         if not x.is_inference():
-            torch.autograd.graph.increment_version(x)  # torch can't see what the kernel wrote
+            torch.autograd.graph.increment_version(x)  # torch can't see that the kernel changed x
 
 
 def _run_kernel(
@@ -188,6 +188,6 @@ def _define(name: str, schema: str, run: Callable[..., Any], fake: Callable[...,
 
 ROTATE = _define("rope::rotate", _NEW, _into_new, _shapes_only)
 torch.library.register_autograd("rope::rotate", _backward, setup_context=_setup_context)
-#: The same operator for calls without a gradient, each of which saves 5 us of Python.
+#: The same operator for calls without a gradient; it saves 5 us of Python per call.
 ROTATE_ONLY = _define("rope::rotate_only", _NEW, _into_new, _shapes_only)
 ROTATE_INPLACE = _define("rope::rotate_", _ITSELF, _into_itself, lambda *_: None)

@@ -5,8 +5,8 @@
        x' = x cos - y sin,        y' = y cos + x sin.
 
    Each product and each sum is rounded separately. Because setup.py builds the loop without fused
-   multiply-adds, the loop gives the same bits as `rope.kernels.formula` (except for NaN).
-   `rope.kernels.cpu` calls it. */
+   multiply-adds, its results match `rope.kernels.formula` bit for bit (except for NaN).
+   `rope.kernels.cpu` calls the loop. */
 
 #include <stdint.h>
 #include <string.h>
@@ -124,7 +124,7 @@ const int threaded = 1;
 const int threaded = 0;
 #endif
 
-/* Where the rows of a tensor begin: the steps in bytes along three axes, in the loop's order. */
+/* Where a tensor's rows begin: its address, and the steps in bytes along the loop's three axes. */
 
 struct places {
     char *data;
@@ -180,7 +180,7 @@ int rotate(const void *x_data, void *out_data, const void *cos_data, const void 
     struct places sin = places_of(sin_data, &spec->sin, wide, axis);
     struct places id = places_of(ids, &spec->ids, sizeof *ids, axis);
     int64_t cos_row = spec->cos.stride[2] * wide, sin_row = spec->sin.stride[2] * wide;
-    if (ids) /* the id alone determines the row */
+    if (ids) /* only the id determines the row */
         for (int n = 0; n < 3; n++) cos.step[n] = sin.step[n] = 0;
 
 #pragma omp parallel for collapse(3) schedule(static) num_threads(threads) if (threads > 1)

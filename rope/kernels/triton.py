@@ -37,16 +37,16 @@ def _rotate_kernel(
     t_b, t_h, t_s, t_j,
     i_b, i_s,
     heads_q, heads_k, length, rows,
-    PLANES: tl.constexpr,  # R/2; as a constant it fixes the offsets within a row
+    PLANES: tl.constexpr,  # R/2; a constant, so the offsets within a row are constants too
     PLANES_2: tl.constexpr,  # the next power of two, which Triton's ranges require
     REST: tl.constexpr,  # D - R coordinates to copy, 0 if in place
     REST_2: tl.constexpr,
     TOKENS: tl.constexpr,  # positions per program
     HEADS: tl.constexpr,  # heads per program: the loop is unrolled, so their loads overlap
     INTERLEAVED: tl.constexpr,  # the layout; a branch on a constant costs nothing
-    INVERSE: tl.constexpr,  # rotate back; forward and backward differ only in this sign
+    INVERSE: tl.constexpr,  # rotate back; forward and backward differ only in the sine's sign
     HAS_IDS: tl.constexpr,  # look up rows by position id; otherwise token s has row s
-    HEAD_TABLES: tl.constexpr,  # each head has its own tables, which the loop loads
+    HEAD_TABLES: tl.constexpr,  # load separate tables for each head
 ):  # fmt: skip
     # Use only one axis of the grid, because the other two allow at most 65,535 programs. Tokens
     # vary fastest, so that neighboring programs read neighboring memory.
@@ -100,7 +100,7 @@ def _rotate_heads(
     j = tl.arange(0, PLANES_2).to(tl.int64)
     for i in tl.static_range(HEADS):
         h = first_head + i
-        here = s < tl.where(h < heads, length, 0)  # a head past the last has no positions
+        here = s < tl.where(h < heads, length, 0)  # all False for a head beyond the last
         if HEAD_TABLES:
             mask = table_mask & here[:, None]
             cos = tl.load(cos_ptr + table + h * t_h, mask=mask, other=float("nan")).to(tl.float32)
@@ -142,9 +142,9 @@ def _rotate_heads(
 def tile(planes: int, length: int, heads: int) -> tuple[int, int, int]:
     """Return the numbers of tokens, heads, and warps per program; planes is a power of two.
 
-    With these numbers each thread loads 16 bytes at a time, and the loads for one head overlap with
-    the rotation of another. The length matters only if it is 1, so another length doesn't
-    recompile the kernel.
+    With these numbers, each thread loads 16 bytes at a time, and the loads for one head overlap
+    with the rotation of another. All lengths above 1 have the same numbers, so a new length
+    doesn't recompile the kernel.
     """
     tokens = 1 if length == 1 else max(1, min(16, 1024 // planes))
     return tokens, min(4, triton.next_power_of_2(max(1, heads))), 1 if tokens * planes <= 128 else 4
@@ -162,12 +162,12 @@ def launch(
     interleaved: bool,
     inverse: bool,
 ) -> None:
-    """Write rotated q and k into q_out and k_out in one launch; q_out may be q and k_out may be k.
+    """Rotate q and k in one launch, and write the results to q_out and k_out, which may be q and k.
 
     q, q_out: `[B, H, S, D]`; k, k_out: `[B, H_kv, S, D]`, where H_kv may be 0. All are float16,
     bfloat16, or float32, with any strides. cos, sin: `[S, R/2]`, or four axes that broadcast to
-    `[B, H, S, R/2]`; or `[N, R/2]` with integer position_ids `[S]` or `[B, S]`. A position outside
-    the tables gives NaN, because the host reads no positions. The caller checks everything else.
+    `[B, H, S, R/2]`; or `[N, R/2]` with integer position_ids `[S]` or `[B, S]`. The host reads no
+    positions, so a position outside the tables results in NaN. The caller checks everything else.
     """
     batch, heads_q, length, head_dim = q.shape
     heads_k = k.shape[1]
@@ -207,5 +207,5 @@ def launch(
             HAS_IDS=position_ids is not None,
             HEAD_TABLES=steps[1] != 0,
             num_warps=warps,
-            enable_fp_fusion=False,  # fused multiply-adds would not give the formula's bits
+            enable_fp_fusion=False,  # fused multiply-adds would round differently from the formula
         )  # fmt: skip

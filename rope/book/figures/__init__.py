@@ -2,7 +2,7 @@
 
 Static figures use Matplotlib (`picture`, `subplots`, `panels`, `shapes`), and animations use Altair
 (`chart`). `seeds` draws a line with a band for each trained method. A function that plots
-measurements takes the recorded numbers, and builds the alt text from them.
+measurements receives the recorded numbers and builds the alt text from them.
 """
 
 from rope.book.figures.picture import Picture, picture

@@ -14,7 +14,7 @@ from rope.book.figures import Picture, chart, panels, picture
 from rope.book.figures.style import BLUE, GREEN, MUTED, VERMILION
 
 SIDE = 300  # the width of a map in pixels
-#: Each text of the measurement, with its mark and color.
+#: The name, mark, and color of each text that was measured.
 MARKS = (("story", "o", BLUE), ("essays", "s", VERMILION), ("code", "D", GREEN))
 VISIBLE = str.maketrans({"\n": "↵", "\t": "⇥"})
 
@@ -22,8 +22,8 @@ VISIBLE = str.maketrans({"\n": "↵", "\t": "⇥"})
 def price_list(groups: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]) -> Picture:
     """Draw one row per change: a bar for the mean increase of the loss, and a mark per text.
 
-    groups: maps each panel's title to its rows; a row maps a change to the increases in nats per
-    token, with one list per text and one number per passage.
+    groups: maps each panel's title to a dict with one entry per change: the increases of the loss
+    in nats per token, as one list per text with one number per passage.
     """
     sizes = [len(rows) for rows in groups.values()]
     height = 1.1 + 0.27 * sum(sizes) + 0.35 * (len(groups) - 1)
@@ -58,11 +58,11 @@ def price_list(groups: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]) ->
 def head_maps(weights: Mapping[str, Tensor], tokens: Sequence[str], *, menu: str = "head") -> Any:
     """Return attention maps over a short text, with a menu that chooses the head.
 
-    weights: maps each head's name to its weights `[S, S]`, one row per query. tokens: S pieces.
+    weights: maps each head's name to its weights `[S, S]`, one row per query. tokens: S strings.
     """
     names, size = [*weights], len(tokens)
     # A map is a string: four digits per weight, in thousandths, for the keys up to each query. JSON
-    # numbers would take four times the space.
+    # numbers would need four times the space.
     maps = [
         "".join(f"{1000 * w:04.0f}" for m, row in enumerate(grid.tolist()) for w in row[: m + 1])
         for grid in weights.values()

@@ -11,7 +11,7 @@ LENGTHS, DEVICES = (8, 16, 24), (2, 4)
 WIDTH, ROW = 300, 24
 LEFT = 66  # pixels: where the boxes begin, to the right of the devices' names
 PART = "floor(datum.t*2*P/S)"  # which of the text's 2P equal parts holds token t
-#: By scheme, Vega expressions for the device that holds token t and for the token's place there.
+#: For each scheme, Vega expressions for the device that holds token t, and for t's place there.
 DEVICE = {
     "contiguous": "floor(datum.t*P/S)",
     "head-tail": f"({PART} < P ? {PART} : 2*P - 1 - {PART})",

@@ -1,7 +1,7 @@
 """Plot what a language model loses, and what it still finds, beyond its trained length.
 
 Chapter "Beyond the trained length". The figures show the loss along long texts, how much of its
-rise disappears when far keys get trained distances, and which planted words are found.
+rise disappears if far keys are given trained distances, and which planted words are found.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,15 +26,15 @@ LOOKS: dict[str, tuple[str, tuple[int, ...], str]] = {
 RISES = "Loss minus that of the same tokens recomputed, by tokens read. Dotted: the trained length,"
 READ, RISE = "tokens read", "loss above recomputed (nats)"
 
-Losses = Mapping[str, Sequence[float]]  # one increase of the loss per block
-Found = Mapping[str, Mapping[int, Sequence[float]]]  # by method and distance
+Losses = Mapping[str, Sequence[float]]  # by text or method: one increase of the loss per block
+Found = Mapping[str, Mapping[int, Sequence[float]]]  # by method and distance: shares found
 
 
 def along_the_text(rises: Losses, *, trained: int, block: int) -> Picture:
-    """Plot each text's increase of the loss against the number of tokens read.
+    """Plot how much the loss on each text has risen against the number of tokens read.
 
-    rises: maps each text to its increases in nats, one per block. trained: the trained length, and
-    block: the length of a block, both in tokens.
+    rises: maps each text to its increases in nats, one per block. trained, block: the trained
+    length and the length of a block, in tokens.
     """
     figure, ax = subplots(height=3.3)
     for text, values in rises.items():
@@ -50,7 +50,7 @@ def along_the_text(rises: Losses, *, trained: int, block: int) -> Picture:
 def methods(rises: Mapping[str, Losses], *, trained: int, block: int) -> Picture:
     """Plot the increase of the loss along each text, in one panel per text, for several methods.
 
-    rises: maps each text to each method's increases, one per block. The rest: `along_the_text`.
+    rises: the increases by text and method, one per block. trained, block: see `along_the_text`.
     """
     figure, items = panels(rises, height=6.6, sharex=True, sharey=True)
     summaries = []
@@ -69,10 +69,10 @@ def methods(rises: Mapping[str, Losses], *, trained: int, block: int) -> Picture
 
 
 def undone(shares: Mapping[str, Mapping[str, Losses]], predicted: Mapping[str, float]) -> Picture:
-    """Plot the share of the rise that each way to replace distances undoes, one mark per draw.
+    """Plot how much of the rise each way of replacing distances undoes, with one mark per draw.
 
-    shares: maps each group of planes, each way, and each text to one share per draw. predicted:
-    maps each group to the share that new angles alone would explain, drawn as a broad line.
+    shares: one share per draw, indexed by group of planes, way, and text. predicted: maps each
+    group to the share that new angles alone would explain, drawn as a broad line.
     """
     rows = [(group, way) for group, ways in shares.items() for way in ways]
     figure, ax = subplots(height=1.3 + 0.42 * len(rows))
@@ -103,10 +103,10 @@ def undone(shares: Mapping[str, Mapping[str, Losses]], predicted: Mapping[str, f
 
 
 def found(shares: Mapping[str, Found], *, trained: int) -> Picture:
-    """Plot the share of planted words that are found against their distance.
+    """Plot the share of planted words that the model finds against the words' distance.
 
-    shares: maps each panel's title, each method, and each distance in tokens to one share per
-    reading. A line connects the means.
+    shares: one share per reading, indexed by panel title, method, and distance in tokens. A line
+    connects the means over readings.
     """
     figure, items = panels(shares, height=5.2, sharex=True, sharey=True)
     summaries = []
@@ -141,7 +141,7 @@ def _axes(ax: Any, trained: int, last: int, named: bool = True) -> None:
 
 
 def _listed(rises: Losses, block: int) -> str:
-    """Put into words each line's mean over the first half of the blocks, and its last value."""
+    """Return text with each line's mean over the first half of the blocks and its last value."""
     return "; ".join(
         f"{name} {fmean(values[: len(values) // 2]):+.2f} on average in the first half, "
         f"{values[-1]:+.2f} in the block that ends at {len(values) * block:,}"

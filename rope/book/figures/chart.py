@@ -25,11 +25,11 @@ def bundle(spec: dict[str, Any], **_: Any) -> dict[str, Any]:
 
 
 alt.renderers.register("rope", bundle)
-# Colab has its own renderer and would not show the bare JSON.
+# Keep Colab's own renderer, because Colab can't display the bare JSON.
 if "google.colab" not in sys.modules:
     alt.renderers.enable("rope")
 
-SIZE = 340  # pixels: a plane that fits a page 390 pixels wide
+SIZE = 340  # pixels; a plane of this size fits on a page that is 390 pixels wide
 
 # The SVG path of an arrowhead that points up at angle 0; its tip is at the vector's end.
 HEAD = "M0,0L0.62,1.5L0,1.2L-0.62,1.5Z"
@@ -51,7 +51,7 @@ def menu(name: str, options: Iterable[str | int], value: str | int, label: str) 
 
 
 def chosen(name: str, cases: Mapping[str, str]) -> str:
-    """Return a Vega expression for the case that a menu shows. The last case is the default."""
+    """Return a Vega expression for the case chosen in a menu. The last case is the default."""
     *others, (_, last) = cases.items()
     return "".join(f"{name} == '{case}' ? {value} : " for case, value in others) + last
 
@@ -72,7 +72,7 @@ def data(**columns: Any) -> alt.Data:
 
 
 def table(names: Sequence[str], rows: Iterable[Iterable[Any]]) -> alt.Data:
-    """Return rows as chart data with these column names. Floats are rounded as in `data`."""
+    """Return rows as chart data with the given column names. Floats are rounded as in `data`."""
     rounded = (
         [float(f"{value:.6g}") if isinstance(value, float) else value for value in row]
         for row in rows
@@ -103,7 +103,7 @@ x, y = partial(_place, alt.X), partial(_place, alt.Y)
 
 
 def bare(channel: Any, field: str, low: float, high: float, **scale: Any) -> Any:
-    """Return the encoding of a column between two limits, without an axis.
+    """Return the encoding of a column on a scale from `low` to `high`, without an axis.
 
     channel: `alt.X` or `alt.Y`. scale: more arguments for `alt.Scale`.
     """
@@ -136,7 +136,7 @@ def plane(extent: float) -> alt.LayerChart:
 
 
 def arc(start: str, end: str, *, extent: float, radius: str = "1", color: str = INK) -> alt.Chart:
-    """Return an arc around the origin; Vega expressions give its two angles, in radians."""
+    """Return an arc around the origin. start, end: Vega expressions for its angles in radians."""
     steps = alt.Chart(alt.sequence(0, 1.0001, 1 / 96, as_="part"))
     placed = steps.transform_calculate(
         turn=f"({start}) + datum.part*(({end}) - ({start}))"
@@ -166,7 +166,7 @@ def arrow(
         reach="max(sqrt(datum.x*datum.x + datum.y*datum.y), 1e-9)",
     )
     xy = coordinates(extent)
-    # The shaft ends inside the head, whose tip is the vector's end.
+    # End the shaft inside the head, so that the head's tip marks the vector's end.
     inside = f"max(0, 1 - {0.06 * extent:g}/datum.reach)"
     shaft = row.transform_calculate(x=f"datum.x*{inside}", y=f"datum.y*{inside}").mark_rule(
         color=color, strokeWidth=width, strokeDash=list(dash), opacity=opacity
@@ -201,7 +201,7 @@ def reading(
 ) -> alt.Chart:
     """Return text at pixel (x, y) of a view. A Vega expression computes the text.
 
-    of: the chart whose row the expression reads. It is needed only if the expression reads columns.
+    of: the one-row chart whose columns the expression reads, or None if it reads no columns.
     name: on the page, the text has the CSS class `<name>_marks`, which tests use to find it.
     """
     text = {"align": "left", "baseline": "middle", "color": INK, "fontSize": size} | mark

@@ -115,7 +115,7 @@ def seen_from_q() -> Any:
 
 
 def _finish(plane: Any, lines: list[str], *params: Any, play: dict[str, Any], words: str) -> Any:
-    """Return the plane with one line of text per expression beside it."""
+    """Return the plane, with one line of text per expression to its right."""
     texts = chart.readings(lines, size=17, y=30, step=30, width=270, height=30 * len(lines) + 30)
     both = alt.hconcat(plane, texts, spacing=30).add_params(*params)
     return chart.finish(both, alt_text=words, play={"min": 0, **play})

@@ -26,7 +26,7 @@ FARTHEST = 16_384  # the greatest distance to which a reader can move a key
 
 @dataclass(frozen=True, repr=False)
 class Explorer:
-    """Hold the figure's data, and the alt text for readers who don't see the figure."""
+    """Hold the figure's data, and the alt text for readers who can't see the figure."""
 
     data: Mapping[str, Any]
     alt: str
@@ -70,9 +70,9 @@ def explorer(
     words: the S tokens as strings. heads: maps each displayed name to a head's q and k before the
     rotation, `[S, D]` each, in the interleaved layout. trained: the model's training length.
     stretches: maps each displayed name to an extension that a reader can choose.
-    start: the `head` (its place in `heads`), `query`, and `key` to open with; `query` and `key` are
-    indices into the text. Optionally, `fast` and `slow` are the planes on the two large dials. By
-    default, these are planes 0 and floor(0.75 P) of P planes.
+    start: the `head` (its index in `heads`), `query`, and `key` to show first; `query` and `key`
+    are indices into the text. `fast` and `slow`, the planes on the two large dials, are optional.
+    By default, these are planes 0 and floor(0.75 P) of P planes.
     questions: each one has `ask`, `options`, `right` (the index of the right option), `answer`,
     `numbers` (the names of the numbers to compare before and after the guess), and the states
     `before` and `after` the guess. A state has the keys of `start`, and may also have `distance`,

@@ -14,8 +14,8 @@ def found_by_distance(
 ) -> Picture:
     """Plot the share of names found against the distance: one panel per method, one line per seed.
 
-    methods: maps each method to one list per seed, with one share per distance, or None where the
-    model has no such position. context: the trained length in tokens, drawn as a dotted line.
+    methods: maps each method to one list per seed. A list has one share per distance, or None if
+    the model has no such position. context: the trained length in tokens, drawn as a dotted line.
     guess: the share that guessing would find, drawn as a dashed line.
     """
     rows = -(-len(methods) // 2)

@@ -17,7 +17,7 @@ def positions_shown(
 ) -> Picture:
     """Draw one lettered panel per bug, with a row of dots for each of up to three planes.
 
-    cases: maps each bug's name to the given positions, and to a dict that maps each plane's name to
+    cases: maps each bug's name to a pair: the given positions, and a dict from each plane's name to
     the positions that the plane shows. findings: maps each bug's name to its finding.
     """
     figure, items = panels(cases, columns=2, height=0.45 + 1.62 * -(-len(cases) // 2))

@@ -27,14 +27,14 @@ def hands(
 
     moves: `[F]`, the number of moves in each frame. The numbers start at 0 and are evenly spaced.
     planes: `[P]`, the planes' indices.
-    once, steps: complex `[F, K, P]`, the hands moved at once and one position at a time.
-    off: `[F, 2]`, the relative errors of the keys moved at once and one position at a time.
+    once, steps: complex `[F, K, P]`, the hands moved in one step and one position at a time.
+    off: `[F, 2]`, the relative errors of the keys moved in one step and one position at a time.
     """
     spacing, count, height = moves[1] - moves[0], len(planes), once.shape[1]
     width = DIAL * count
     places = {
         "x": chart.bare(alt.X, "x:Q", 0, count),
-        "y": chart.bare(alt.Y, "y:Q", height, 0),  # rows count from the top
+        "y": chart.bare(alt.Y, "y:Q", height, 0),  # row 0 is at the top
     }
 
     def hand(pairs: Tensor, **style: Any) -> alt.Chart:

@@ -1,9 +1,9 @@
 """Show how context extensions change the frequencies: chapter "Longer than the training text".
 
-`loss_curves` plots a model's loss along a text, and `angles_met` the angles that a longer text adds
-in one plane. `spectrum` shows the ratio theta'_j / theta_j of each plane, and below, its turns
+`loss_curves` plots a model's loss along a text. `angles_met` draws the angles that a longer text
+adds in one plane. `spectrum` shows the ratio theta'_j / theta_j of each plane, and below, its turns
 within the trained length L and within s L. Vega evaluates the formulas of `rope.extensions` at the
-sliders' values. A test compares each plane and method with the package.
+sliders' values. A test compares the results for each plane and method with the package.
 """
 
 import math
@@ -22,7 +22,7 @@ WIDTH = 300
 PI, NTK, DYNAMIC, YARN = "position interpolation", "NTK-aware", "dynamic NTK", "YaRN"
 LLAMA3, LONGROPE, PROPORTIONAL = "Llama 3", "LongRoPE (Phi-3)", "p-RoPE, p = 0.75"
 
-#: By method, theta'_j / theta_j as a Vega expression.
+#: For each method, the Vega expression for theta'_j / theta_j.
 RATIOS = {
     PI: "1/s",
     NTK: "pow(s, -2*datum.j/(d - 2))",
@@ -37,7 +37,7 @@ RATIOS = {
 def loss_curves(losses: Mapping[str, Sequence[float]], *, trained: int, block: int) -> Picture:
     """Plot a text's loss in each block against the number of tokens read, one line per method.
 
-    losses: maps each method to nats per token. trained, block: lengths in tokens.
+    losses: maps each method to one loss per block, in nats per token. trained, block: in tokens.
     """
     figure, ax = subplots(height=3.0)
     for (name, values), color, mark in zip(losses.items(), (VERMILION, BLUE), "os", strict=True):
@@ -62,7 +62,7 @@ def angles_met(theta: float, changed: Mapping[str, float], *, trained: int, leng
     figure, items = panels(changed, columns=len(changed), height=2.0)
     summaries = []
     for ax, name, rate in items:
-        reached, first = farthest * rate, trained * theta  # less than one step isn't counted as new
+        reached, first = farthest * rate, trained * theta  # new angles begin one step beyond `seen`
         sectors = [(0.0, seen, BLUE), (first, min(reached, math.tau), VERMILION)]
         new = f"new from {first:.2f}" if reached >= first else "none new"
         summaries.append(f"{name}: to {reached:.2f}, {new}")
@@ -85,7 +85,7 @@ def angles_met(theta: float, changed: Mapping[str, float], *, trained: int, leng
 
 
 def spectrum(long_factor: tuple[float, ...], *, base: float, length: int, factor: float) -> Any:
-    """Show each plane's new frequency over its old one, with menus and sliders for the settings.
+    """Show each plane's new frequency divided by its old one, with controls for the settings.
 
     long_factor: LongRoPE's factors, one per plane, which a search found for one model.
     base, length, factor: the settings of that model, which the sliders don't change.

@@ -16,7 +16,7 @@ from rope.book.figures.style import BLUE, COLORS, GRID, INK, MUTED, VERMILION
 from rope.reference import inverse_frequencies
 
 DIALS_DIM, DIALS_LAST, EXTENT = 8, 100, 1.1
-DIAL = 150  # pixels: two dials side by side fit a page 390 pixels wide
+DIAL = 150  # pixels; two dials fit side by side on a page that is 390 pixels wide
 
 DIM = 16  # the width of the head whose score is drawn
 PLANES = (0, 1, 2, 7)  # the planes in use: the three highest frequencies and the lowest
@@ -66,7 +66,7 @@ def _dial(j: int, theta: float, color: str) -> alt.VConcatChart:
 def head_score() -> Any:
     """Show a head's score and weight against n - m, with sliders for amplitudes and phases.
 
-    It opens with a head that reads the previous token, and computes its weights over n <= m.
+    The figure first shows a head that reads the previous token. The weights are over n <= m.
     """
     sliders, terms = [], []
     for j, theta, amplitude, phase in zip(PLANES, THETAS, PREVIOUS, PHASES, strict=True):

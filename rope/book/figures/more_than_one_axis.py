@@ -67,8 +67,8 @@ def strips_and_grid(at: tuple[int, int], **heads: Tensor) -> Picture:
     """Draw the attention weights of the patch in row and column `at`, one map per head.
 
     heads: maps each title (with _ for spaces) to weights `[rows, columns]`. The area of a square
-    is its weight relative to the largest, and weights below 1% of the largest are left out. The
-    query's own square is orange.
+    is proportional to its weight; weights of at most 1% of the largest are left out. The query's
+    own square is orange.
     """
     figure, items = panels(heads, columns=len(heads), height=3.1, sharey=True)
     for ax, name, weights in items:
@@ -125,7 +125,7 @@ def attention_maps(**heads: Tensor) -> Picture:
 
 
 def two_waves() -> Any:
-    """Show a score at all displacements, with sliders for two planes. It opens on an axial head."""
+    """Show the score of an axial head at all displacements. Sliders change its two planes."""
     sliders = []
     for j in (0, 1):
         turn, wave = f"direction_{j}", f"wave_{j}"
@@ -182,7 +182,7 @@ def _score(row: str, column: str) -> str:
 def section_map(base: float, **orders: tuple[Sequence[int], bool]) -> Picture:
     """Plot the wavelength of each plane and the axis that rotates the plane, one panel per order.
 
-    orders: maps each title (with _ for spaces) to its sections, and to True if interleaved.
+    orders: maps each title (with _ for spaces) to a pair: the sections, and True if interleaved.
     """
     figure, items = panels(orders, height=4.6, sharex=True)
     for ax, name, (sections, interleaved) in items:

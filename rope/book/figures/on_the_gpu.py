@@ -6,7 +6,7 @@ per second and moves at most W bytes per second. By the roofline model, the prog
     min(F, I W)    operations per second. For a rotation,    I = 3 / (2 e moved),
 
 where e is the number of bytes per element, and `moved` is the number of bytes moved divided by the
-least possible. Times are divided by the time of a plain copy of the same tensors.
+least possible number. Times are divided by the time of a plain copy of the same tensors.
 """
 
 from collections.abc import Mapping, Sequence
@@ -74,7 +74,7 @@ KERNELS = {"neighbor": 0.7, "rotation": 0.3}
 def decoding(operations: int) -> Picture:
     """Draw a decoding step on host and device: eager, compiled, and replayed as a graph.
 
-    A kernel starts after its launch and after the previous kernel's end.
+    A kernel starts once it has been launched and the previous kernel has ended.
     operations: the number of kernels in an eager rotation.
     """
     ways = {
@@ -147,7 +147,7 @@ LOOKS: dict[str, dict[str, Any]] = {
 def by_length(lengths: Sequence[int], curves: Mapping[str, Sequence[float]]) -> Picture:
     """Plot each competitor's time relative to a plain copy against the length, on log-log axes.
 
-    curves: maps each name to one value per length, which is NaN where none was measured.
+    curves: maps each name to one relative time per length, or NaN where none was measured.
     """
     figure, ax = subplots(height=3.2 + 0.26 * len(curves) / 2)
     courses = []

@@ -16,8 +16,8 @@ BITS = 4  # the digits of the counter
 def shuffled(word: str, weights: Mapping[str, Tensor]) -> Picture:
     """Draw one sentence per row, with an arch from a word to each word that it looks at.
 
-    weights: maps each sentence to the word's attention weights `[S]`. An arch is as thick as its
-    weight. The same word has the same color in each sentence.
+    weights: maps each sentence to the word's attention weights `[S]`. The thickness of an arch is
+    proportional to its weight. The same word has the same color in each sentence.
     """
     colors = dict(zip(sorted(set(" ".join(weights).split()) - {word}), COLORS, strict=False))
     figure, items = panels(weights, height=1.5 * len(weights))
@@ -46,7 +46,7 @@ def shuffled(word: str, weights: Mapping[str, Tensor]) -> Picture:
 
 
 def counter() -> Picture:
-    """Draw the digits of a binary counter from 0 to 15, and a wave with the period of each."""
+    """Draw each digit of a binary counter from 0 to 15, and a wave with the same period."""
     digits = {f"{2**bit}s": bit for bit in range(BITS)}
     figure, items = panels(digits, height=4.2, sharex=True)
     last = 2**BITS
@@ -95,7 +95,7 @@ def losses(steps: Sequence[int], runs: Mapping[str, Runs]) -> Picture:
     """Plot the validation loss against the step: a line for the mean, a band for all seeds.
 
     runs: maps each method to one list of losses per seed. The first loss, before any training, is
-    outside the plot.
+    not plotted.
     """
     figure, ax = subplots(height=3.4)
     later = {name: [seed[1:] for seed in seeds] for name, seeds in runs.items()}

@@ -22,7 +22,7 @@ PIXELS_PER_POINT = 1.5  # ten-point text then has the size of the page's text
 
 @dataclass(frozen=True, repr=False)
 class Picture:
-    """Hold a static figure: its SVG, and the alt text for readers who don't see the figure."""
+    """Hold a static figure: its SVG, and the alt text for readers who can't see the figure."""
 
     svg: str
     alt: str
@@ -38,7 +38,7 @@ def picture(figure: Figure, *, alt: str) -> Picture:
     """Return a Matplotlib figure as a cell's output.
 
     figure: created by `rope.book.figures.subplots` or `panels`.
-    alt: what the figure looks like and what it shows, for readers who don't see the figure.
+    alt: what the figure looks like and what it shows, for readers who can't see the figure.
 
     >>> from rope.book.figures import picture, subplots
     >>> fig, ax = subplots()

@@ -58,7 +58,7 @@ def rounded_angle() -> Any:
 
 
 def _nearest(name: str) -> tuple[alt.Parameter, alt.Parameter]:
-    """Return two parameters: the spacing of `bits`-bit numbers near `name`, and the nearest one."""
+    """Return parameters for the spacing of `bits`-bit numbers near `name`, and for the nearest."""
     # Without the 1e-12, the computed logarithm of a power of two may be just below an integer.
     spacing = f"pow(2, floor(log({name})/LN2 + 1e-12) - bits + 1)"
     rounded = f"({name}/{name}_step + {BIG:.0f} - {BIG:.0f})*{name}_step"

@@ -21,7 +21,7 @@ from rope.frequencies import inverse_frequencies, rotary_tables
 
 PLANES, STEPS, DECADES = 64, 180, 5
 LENGTH = 4096  # the trained length
-SHOWN, LOWEST = (40, 50, 63), 14  # the planes to draw; the number of planes that only fall
+SHOWN, LOWEST = (40, 50, 63), 14  # planes to draw; the number of planes whose cosine only falls
 READ = (1, 2, 5, 10, 20, 50, 100, 255)  # distances at which scores are read
 
 
@@ -58,7 +58,7 @@ def decay_chart() -> Any:
 
 
 def _mean_over_planes(rows: alt.Chart, m: str) -> alt.Chart:
-    """Compute the columns m and mean from rows numbered k."""
+    """Return one row per distance m with the mean over planes, from rows numbered by column k."""
     planes = rows.transform_calculate(m=m, j=f"datum.k%{PLANES}").transform_filter("datum.j < d/2")
     cosines = planes.transform_calculate(c="cos(datum.m*pow(10, -logbase*2*datum.j/d))")
     return cosines.transform_aggregate(mean="mean(c)", groupby=["m"])
@@ -86,7 +86,7 @@ def falling() -> Picture:
 
 
 def new_angles(*, farthest: int, marked: Sequence[int]) -> Picture:
-    """Draw, per plane, the distances at which its angle is beyond the arc of 0 ... LENGTH - 1.
+    """Draw, for each plane, the distances whose angle is beyond the arc of trained distances.
 
     farthest: the right end of the axis. marked: distances at which to count the new angles.
     """
@@ -114,10 +114,10 @@ def new_angles(*, farthest: int, marked: Sequence[int]) -> Picture:
 
 
 def scores_and_bounds(heads: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> Picture:
-    """Plot heads' mean scores against the distance, and again under the bounds on them.
+    """Plot each head's mean scores against the distance, first alone and then with their bounds.
 
-    heads: maps a name to the scores and the bounds at the distances 0, 1, 2, ... The axis of the
-    distance is logarithmic, so distance 0 is left out.
+    heads: maps each name to a pair: the scores and the bounds at distances 0, 1, 2, ... The
+    distance axis is logarithmic, so distance 0 is left out.
     """
     figure, (upper, lower) = subplots(2, height=4.6, sharex=True)
     summaries = []

@@ -58,7 +58,7 @@ def visible(query: int, ratio: int, window: int, tokens: int) -> Picture:
         shapes.box(ax, n + 0.08, 1.6, 0.84, 0.8, **face)
         shapes.box(ax, n + 0.08, 1.6, 0.84, 0.8, facecolor="none", edgecolor=MUTED)
         ax.text(n + 0.5, 2.0, str(n), **text)
-    read = (query + 1) // ratio  # only groups that are complete at the query
+    read = (query + 1) // ratio  # the number of groups that are complete at the query
     for g in range(tokens // ratio):
         left, color = g * ratio, VERMILION if g < read else GRID
         ax.plot([left + 0.1, left + ratio - 0.1], [1.1, 1.1], "-", color=color, linewidth=2)

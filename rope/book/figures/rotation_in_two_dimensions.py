@@ -20,7 +20,7 @@ FAR, SEEN_THETA = 8, 0.4  # in `seen_from_the_query`: the farthest offset, radia
 
 
 def score_tables(tables: dict[str, NDArray[Any]]) -> Any:
-    """Show one map for each title and its scores `[N, N]`, with a pair that moves step by step."""
+    """Show one map of scores `[N, N]` per title, with a query-key pair that moves step by step."""
     maps, last = [], len(next(iter(tables.values()))) - 1
     place: dict[str, Any] = {"x": alt.X("n:O", title="key n", axis=alt.Axis(labelAngle=0))}
     place |= {"y": alt.Y("m:O", title="query m")}
@@ -90,7 +90,7 @@ def turning_pair() -> Any:
 
 
 def _curve(scores: alt.Chart, last: int, distance: str, places: str) -> alt.VConcatChart:
-    """Plot scores against n - m, mark the current one (the signal `dot`), and write both above."""
+    """Plot scores against n - m, mark the current score `dot`, and print it and `places` above."""
     ticks = [last * part / 2 for part in range(-2, 3)]
     x = chart.x("distance:Q", "n − m", [-last, last], values=ticks, grid=False)
     y = chart.y("score:Q", "score", [-1, 1], values=[-1, 0, 1])

@@ -7,7 +7,7 @@ from rope.book.figures.style import BLUE, VERMILION
 
 
 def one_displacement(free: Sequence[float], commuting: Sequence[float]) -> Picture:
-    """Plot the scores at one displacement from columns 0, 1, ... of a row, for two encodings."""
+    """Plot the score at one displacement against the column of its start, for two encodings."""
     figure, ax = subplots(height=3.0)
     steps = range(len(free))
     ax.plot(steps, commuting, "o-", color=BLUE, label="generators that commute", markersize=4)

@@ -1,6 +1,6 @@
 """Give each method the same look in all figures, and draw its seeds as a line with a band.
 
-Chapter "What training shows" and the chapters after it. A line is the mean over seeds.
+Chapter "What training shows" and later chapters. A line is the mean over seeds.
 Its band runs from the smallest value over seeds to the largest, which assumes nothing about how the
 values are distributed.
 """
@@ -13,7 +13,7 @@ from scipy.optimize import isotonic_regression
 
 from rope.book.figures import style
 
-Runs = Sequence[Sequence[float | None]]  # one per seed; None where a seed was not measured
+Runs = Sequence[Sequence[float | None]]  # one list per seed; None where nothing was measured
 
 LOOKS: dict[str, tuple[str, str, style.Dash]] = {
     "none": ("no positions", style.MUTED, (2, 2)),

@@ -16,9 +16,9 @@ from rope.book.figures.style import BLUE, VERMILION
 def scores_by_distance(
     heads: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, ticks: Sequence[int]
 ) -> Picture:
-    """Plot each head's mean score against distance, on the curve that the theorem predicts.
+    """Plot each head's mean score against distance, with the curve that the theorem predicts.
 
-    heads: maps each title to the measured and the predicted scores at the distances 0, 1, 2, ...
+    heads: maps each title to a pair: the measured and the predicted scores at distances 0, 1, ...
     """
     figure, items = panels(heads, height=0.9 + 1.7 * len(heads), sharex=True)
     summaries = []
@@ -46,7 +46,7 @@ def scores_by_distance(
 def norms_by_plane(heads: Mapping[str, Sequence[float]], wavelengths: Sequence[float]) -> Picture:
     """Plot how much each plane can add to a score, with one panel per head.
 
-    heads: maps each title to one product of norms per plane. wavelengths: in positions.
+    heads: maps each title to one product of norms per plane. wavelengths: per plane, in positions.
     """
     planes = len(wavelengths)
     figure, items = panels(heads, height=1.3 + 1.2 * len(heads), sharex=True)
@@ -72,10 +72,10 @@ def norms_by_plane(heads: Mapping[str, Sequence[float]], wavelengths: Sequence[f
 
 
 def head_prices(prices: Mapping[str, Tensor], named: Mapping[tuple[int, int], str]) -> Picture:
-    """Map what disturbing each head costs, one panel per kind of disturbance.
+    """Draw how much disturbing each head increases the loss, one panel per kind of disturbance.
 
     prices: maps each title to the increases of the loss, `[blocks, heads]`; from 8 nats on, a cell
-    is black. named: the heads with a frame, and its color.
+    is black. named: maps the (block, head) of each framed head to the frame's color.
     """
     figure, items = panels(prices, height=1.0 + 1.75 * len(prices), sharex=True)
     summaries = []

@@ -1,4 +1,4 @@
-"""Show what else gives relative scores: chapters "Why rotation?" and "What else is relative?".
+"""Show which encodings have relative scores: "Why rotation?" and "What else is relative?".
 
 Relative scores have the form q^T M^(n-m) k. A complex-linear M in the plane multiplies by
 e^(a + i theta). If a = 0, M is a rotation. Otherwise it belongs to the xPos family (arXiv
@@ -27,7 +27,7 @@ MOVES = {  # the matrix that moves a key by one position
     "rotated": rotation_matrix(1, [0.5]),
     "rotated and stretched": 1.15 * rotation_matrix(1, [0.5]),
     "sheared": np.array([[1.0, 0.4], [0.0, 1.0]]),
-    ADDED: np.eye(2),  # plus the step of a sinusoid
+    ADDED: np.eye(2),  # the step of the sinusoid is added separately
 }
 
 SCALE, ELLIPSE_THETA = np.diag([2.0, 1.0]), np.pi / 6  # S and theta in M = S R_1 S^-1
@@ -167,7 +167,7 @@ def eigenvalue_map() -> Any:
 
 
 def _scores() -> alt.LayerChart:
-    """Draw the score as a curve and dots."""
+    """Draw the score against the offset, as a curve with dots at whole offsets."""
     between = alt.Chart(alt.sequence(-REACH, REACH + 0.01, 0.03, as_="offset"))
     at = alt.Chart(chart.data(offset=range(-REACH, REACH + 1)))
     # For a Jordan block with eigenvalue z, M^r contains r z^(r-1). A key of norm 1/4 keeps the

@@ -2,7 +2,7 @@
 
 `judge(1, rotate)` calls the reader's `rotate` on simple inputs, then on random inputs with a fixed
 seed. If a result differs from the correct function's result (`right.py`), the judge compares the
-answer with every known mistake (`mistakes/`) and names the mistake that gives the same results.
+answer with every known mistake (`mistakes/`) and names the mistake that has the same results.
 Steps 1 to 3 need only Python's standard library and run in the built page.
 """
 
@@ -43,7 +43,7 @@ def judge(step: int, *answers: Function) -> None:
     See "Rotation in two dimensions".
     1 ·  2 ·  3 ·  4 ·  5 ·  6 ·  7 ·  8 ·  9 ·
     """
-    result = verdict(step, *answers, announce=print if step > 3 else str)  # 4 to 9 take seconds
+    result = verdict(step, *answers, announce=print if step > 3 else str)  # steps 1-3 are fast
     (passed.add if result.right else passed.discard)(step)
     print(result.text)
     print("  ".join(f"{number} {'✓' if number in passed else '·'}" for number in STEPS))
@@ -79,7 +79,7 @@ def asked(step: int) -> tuple[Part, ...]:
 
 
 def _fault_before(step: int) -> Callable[[Function, BaseException | None], Fault | None]:
-    """Return a function that judges the functions from earlier steps that an answer calls."""
+    """Return a function that judges an answer's calls to the functions of earlier steps."""
 
     def fault(answer: Function, error: BaseException | None) -> Fault | None:
         called = getclosurevars(answer).globals if isfunction(answer) else {}

@@ -16,7 +16,7 @@ from rope.book.judge import patches
 from rope.book.judge.patches import CHAPTER, Function, Patch
 
 Arguments = tuple[Any, ...]
-Trial = tuple[Arguments, Any, list[float]]  # arguments, result, the result's numbers at that time
+Trial = tuple[Arguments, Any, list[float]]  # arguments, result, the result's numbers after the call
 WRITES = "it writes into {}: leave the arguments as they are"
 KEPT = "a later call changes an earlier result: return a new tensor from each call"
 UNKNOWN = "{} is wrong, but the judge doesn't know this mistake: do the call below by hand"
@@ -46,7 +46,7 @@ class Part:
     call: calls an answer and checks the shape and dtype of the result.
     view: returns the part of a result that is compared.
     roundings: the tolerance, in roundings of the result's dtype.
-    near: a mistake is named only if it matches on this many first inputs. None means all inputs.
+    near: a mistake is named only if it matches on the first `near` inputs. None means all inputs.
     far: the cause if the results are wrong only after the first `near` inputs.
     check: given a correct answer and the correct function, returns a hidden fault's cause or "".
     """
@@ -65,7 +65,7 @@ class Part:
     check: Callable[[Function, Function], str] = lambda answer, right: ""
 
     def right(self, way: Patch = CHAPTER) -> Function:
-        """Return a new copy of the correct function, in the form that `way` gives it."""
+        """Return a new copy of the correct function, with the edits that `way` makes to it."""
         return cast(Function, patches.function(self.name, way))
 
     def right_ways(self) -> list[Patch]:
@@ -73,8 +73,8 @@ class Part:
         return [CHAPTER, *patches.select("right", *self.ways)]
 
     def mistakes(self) -> Iterator[tuple[str, Function]]:
-        """Yield, for each known mistake and each accepted solution, a sentence that describes the
-        mistake and a copy of the solution that makes it.
+        """Yield, for each known mistake and each accepted solution, the sentence that describes the
+        mistake, and a copy of the solution with the mistake.
         """
         texts = [CHAPTER, *patches.select("same", self.step)]
         for step in (self.step, *self.earlier):
@@ -86,7 +86,7 @@ class Part:
 
 
 def numbers(value: Any) -> list[float]:
-    """Return all numbers in lists, arrays, or tensors as floats. A complex number gives two floats.
+    """Return all numbers in lists, arrays, or tensors as floats, two per complex number.
 
     Raises Unusable if the value holds anything else.
 
@@ -231,9 +231,9 @@ def agreement(part: Part, function: Function, trials: list[Trial]) -> int:
 
 
 def _known_mistake(part: Part, trials: list[Trial], number: int) -> str:
-    """Return the sentence for the mistake that best matches the answer's results, or "".
+    """Return the sentence for the mistake that best matches the answer's results, or "" if none.
 
-    It must match the first `near` trials, and every trial up to and including the first wrong one.
+    The mistake must reproduce the first `near` trials and every trial through the first wrong one.
     """
     best, longest = "", max(number, len(trials[: part.near]) - 1)
     for sentence, function in part.mistakes():

@@ -37,7 +37,7 @@ def _real(result: Any) -> Any:
 
 
 def _on_the_circle(result: Any) -> list[tuple[float, float]]:
-    """Return each angle's point on the unit circle. Adding 2 pi to an angle changes nothing."""
+    """Return each angle's point on the unit circle, so that angles 2 pi apart compare as equal."""
     if coarse := EPS.keys() & dtypes(result):
         raise Unusable(f"the angles are {coarse.pop()}, which is too coarse: use float32 or better")
     return [(cos(angle % tau), sin(angle % tau)) for angle in numbers(result)]

@@ -51,7 +51,7 @@ def noise(*size: int, dtype: torch.dtype = torch.float32, seed: int = 5) -> Tens
 def gradients(call: Function, **leaves: Tensor) -> Callable[[Function, Function], str]:
     """Return a check that an answer has the same gradients as the correct function.
 
-    call: a function that calls a given function with the leaves and lists its results.
+    call: calls its first argument with the leaves, and returns a list of the results.
     The check passes answers that return lists or arrays, because these have no gradients.
     """
 
@@ -90,7 +90,7 @@ def _table_inputs(draw: Random) -> list[Arguments]:
 
 
 def _tables(answer: Function, position_ids: Tensor, head_dim: int, base: float) -> list[Any]:
-    """Return the cos and sin tables from an answer; a complex table counts as cos + i·sin."""
+    """Return the cos and sin tables from an answer; a complex table is read as cos + i·sin."""
     result = answer(position_ids, head_dim, base)
     if "complex" in " ".join(dtypes(result)):
         result = (result.real, result.imag)
@@ -275,7 +275,7 @@ def _tensor(result: Any) -> Tensor:
 
 
 def _token_positions(answer: Function, documents: Tensor) -> Tensor:
-    """Return an answer's positions. In padding, replace negative values by -1, others by 0."""
+    """Return an answer's positions. In padding, replace negative numbers with -1, others with 0."""
     padding = documents == 0
     ids = _tensor(answer(documents))
     return torch.where(padding, ids.clamp(-1, 0), ids) if ids.shape == padding.shape else ids
@@ -315,7 +315,7 @@ def _longer(draw: Random) -> list[Arguments]:
 def _logarithms(result: Any) -> Any:
     """Return the logarithms of YaRN's frequencies, so that errors are relative, and its factor."""
     if not isinstance(result, (tuple, list)) or len(result) != 2 or shape(result[1]):
-        raise Unusable("it must return two things: the frequencies, and the factor of cos and sin")
+        raise Unusable("it must return two things: the frequencies, and the factor for cos and sin")
     return [math.log(f) if 0 < f < math.inf else f for f in numbers(result[0])], result[1]
 
 

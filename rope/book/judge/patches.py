@@ -3,7 +3,7 @@
 `mistakes/step_N.txt` holds blocks separated by blank lines. A block has a sentence, `-` lines with
 text that occurs exactly once in the source, and `+` lines that replace this text. A sentence that
 begins with "right, " marks an alternative solution, in which every mistake is also tried. "same, "
-marks a rewritten solution with lines that mistakes can edit and that the chapter's code lacks.
+marks a rewritten solution, which contains lines for mistakes to edit that the chapter's code lacks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SOURCE = (FOLDER / "right.py").read_text(encoding="utf-8")
 
 @dataclass(frozen=True)
 class Patch:
-    """Hold edits of `right.py` and the sentence that describes them."""
+    """Hold edits to `right.py`, and the sentence that describes them."""
 
     sentence: str = ""
     edits: tuple[tuple[str, str], ...] = ()

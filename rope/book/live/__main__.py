@@ -17,7 +17,7 @@ def main() -> int:
     try:
         sizes = write_bundle(Path("_build/live"), html / "_static" / "live")
     except Unavailable as error:
-        print(f"The pages get no Run buttons: {error}", file=sys.stderr)
+        print(f"No Run buttons were added: {error}", file=sys.stderr)
         return UNAVAILABLE
     counts = add_buttons(html, Path("chapters"), sizes)
     print(f"{sum(counts.values())} cells run in {len(counts)} pages.")

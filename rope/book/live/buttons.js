@@ -6,7 +6,7 @@
   const judge = window.ropeJudge; // only on the page whose answers are judged
   const HELP =
     "Runs this cell in a fresh namespace, after the lines that it needs from the cells above, " +
-    "including your edits. Changes that those cells make through a second name are lost";
+    "including your edits. If those cells change an object under another name, the change is lost";
   const count = PAGE.cells.filter((data) => data.stored !== undefined).length;
   const FIRST =
     `. The first click starts Python with SymPy (${MEGABYTES} MB, part of this book). What you ` +

@@ -32,7 +32,7 @@ class _Output(io.StringIO):
 def run(above: Sequence[str], source: str, stored: str) -> dict[str, Any]:
     """Run a cell and compare its output with the output in the book.
 
-    above: the source of each cell above. The output of these cells is dropped.
+    above: the source of each cell above. The output of those cells is discarded.
     stored: the cell's output in the book, including the value of its last expression.
     Returns a dict. text: the output. same: True if `text` equals `stored` and there was no error.
     difference: a line-by-line diff, marked `- ` (stored) and `+ ` (now), or [] if `same` is True.

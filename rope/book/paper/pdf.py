@@ -34,7 +34,7 @@ DIFFERS = (
     "the initial state of each interactive figure and leaves out the code of figures and checks. "
     "A line that starts with ✓ states the claim that a check asserts."
 )
-# Give formulas no menu and no hidden MathML; FINISH labels them with their TeX instead.
+# Disable MathJax's menu and hidden MathML; FINISH labels the formulas with their TeX instead.
 MATHJAX = (
     "<script>window.MathJax = {options: {enableMenu: false, renderActions: {assistiveMml: []}, "
     'processHtmlClass: "math", ignoreHtmlClass: "chapter"}}</script>'

@@ -1,8 +1,8 @@
 """Compute each chapter's reading time from the text, code, and figures that aren't folded.
 
 `python -m rope.book.tools.minutes` writes each time into its chapter's box of learning goals. On
-the front page, it writes the total times for the core and the further chapters. Folded text and
-code, solutions, and exercises don't count.
+the front page, it writes the total times for the core and the further chapters. Folded text, folded
+code, solutions, and exercises are not counted.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def check_label(cell: Cell) -> str:
 
 
 def is_set_up(cell: Cell) -> bool:
-    """Return True if a built page omits a cell: it has no output, and has imports or no title."""
+    """Return True if pages omit the cell: folded, no output, and a title about imports or none."""
     title = cell["metadata"].get("mystnb", {}).get("code_prompt_show", "import")
     silent = "hide-input" in marks(cell) and not (cell["outputs"] or check_label(cell))
     return silent and "import" in title
@@ -106,7 +106,7 @@ def ignored(name: str, notebook: Notebook) -> Iterator[str]:
         if not ASSERTS.search(cell["source"]):
             yield f"{cell_name} has an ignored output, so it must assert something"
     if len(cells) > MOST_IGNORED * total:
-        yield f"{len(cells)} of {total} code cells have ignored outputs; at most one in ten may"
+        yield f"{len(cells)} of {total} code cells have ignored outputs; at most 10% may have them"
 
 
 def paths(name: str, notebook: Notebook) -> Iterator[str]:

@@ -26,10 +26,10 @@ STATIC = Path(__file__).parent / "static"
 STATEMENTS = tuple(NODE_TYPES.values())
 CONTENT_IDS = {"proof-content", "exercise-content", "solution-content"}
 PERMALINK = '<a class="headerlink" href="#{id}" title="Link to this {kind}">#</a>'
-# Elements whose last paragraph may end in a check's mark, and the room for the mark.
+# Elements whose last paragraph may end in a check's mark, and the space reserved for the mark.
 NESTING = (nodes.Admonition, nodes.Sequential, nodes.list_item, nodes.section)
 ROOM = '<span class="rope-room" style="display: inline-block; width: 2rem"></span>'
-# Patterns for HTML from the theme and its extensions, and the replacements.
+# Replacements in the HTML from the theme and its extensions, by regular expression.
 REPLACEMENTS = {
     # Preloading a font causes an error on pages opened from file://.
     r'\s*<link rel="preload" as="font"[^>]*>': "",
@@ -111,7 +111,7 @@ def last_paragraph(node: nodes.Element | None) -> nodes.paragraph | None:
 
 
 def open_fold(self: Any, node: HideCodeCellNode) -> None:
-    """Write what opens a fold: ✓ for a check, "code" for code whose output is shown, or a title."""
+    """Write the label of a fold: ✓ for a check, "code" for code with visible output, or a title."""
     title = html.escape(
         re.sub(r"^Code( of the \w+)?(: |, |$)", "", node["prompt_show"]).replace("`", "")
     )
