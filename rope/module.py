@@ -84,8 +84,8 @@ class RotaryEmbedding(RotaryTables):
         if max_seq_len is None:
             if settings.max_position_embeddings is None:
                 raise ValueError(
-                    "the configuration has no max_position_embeddings; pass max_seq_len as the "
-                    "length of the tables"
+                    "the configuration has no max_position_embeddings; pass max_seq_len to "
+                    "set the length of the tables"
                 )
             max_seq_len = min(settings.max_position_embeddings, MOST_ROWS)
         rotary = cls(

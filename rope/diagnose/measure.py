@@ -108,7 +108,7 @@ def measure(structure: Structure, eps: float, expected_theta: Tensor | None) -> 
     radial = float(logs.expm1().abs().max())
     if follows := radial > max(4 * rough, 4 * eps, 2.0**-18):
         radial = rough
-    # A rounded table has errors of the same size along the circle as across it.
+    # Rounding a table causes errors of the same size along the circle and across it.
     noise = max(4 * eps, 2 * radial if radial < 0.1 else 0.0, 1e-12)
     row = {int(m): i for i, m in enumerate(structure.positions)}
     phases, last, step = structure.alpha.angle(), 1, 2

@@ -81,9 +81,9 @@ def _at_each(probe: Probe, x: Pair, positions: list[int]) -> Pair:
 def _maps(start: Tensor, later: Tensor, eps: float) -> tuple[Tensor, Tensor, float, float, float]:
     """Fit G_m to results `[H, 1, V, D]` at position 0 and `[H, P, V, D]` at the positions m.
 
-    Returns G `[H, P, D, D]` with each row divided by its largest entry, G in units of the results,
-    the misfit, the noise, and how much heads differ beyond noise. Each head has its own G, and each
-    row has its own scale, because a decay may multiply heads, planes, and positions by factors.
+    Returns five values: G `[H, P, D, D]` with each row divided by its largest entry, G in units of
+    the results, the misfit, the noise, and the difference between heads in excess of the noise. G
+    is fitted per head and scaled per row, because a decay may scale each head, plane, and position.
     """
     width, least = start.shape[-1], max(1e-6, eps)
     scale = start.square().mean((0, 1, 2)).sqrt().clamp(min=1e-300)

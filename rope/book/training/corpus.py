@@ -1,4 +1,4 @@
-"""Encode texts as numbers, one token per character: `Corpus`, and CPython's documentation.
+"""Provide `Corpus`, which encodes a text with one token per character, and a corpus to train on.
 
 `generator` supplies all random numbers in a run.
 """

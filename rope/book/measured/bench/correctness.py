@@ -1,11 +1,11 @@
 """Check the results of the baselines and of the GPU kernel before anything is timed.
 
-The oracle is z e^{i m theta_j} in complex128 (RoFormer, arXiv 2104.09864, equation 34). If the
+The reference is z e^{i m theta_j} in complex128 (RoFormer, arXiv 2104.09864, equation 34). If the
 table, products, and sum are rounded, x cos - y sin has an error of at most (1 + u)^3 - 1 times the
-pair's length, where u = eps/2 (Cauchy-Schwarz). An angle error of a radians adds a times the
-length. The kernel reads float32 tables, so it may round only a product, a sum, and the stored
-result. Its limit is (1 + u)^2 (1 + v) - 1 times the length, with u = 2^-24, and v = eps/2 for a
-dtype narrower than float32 or 0 for float32.
+pair's length, where u = eps/2 (Cauchy-Schwarz). An error of delta radians in the angle adds up to
+delta times the length. The kernel reads float32 tables, so it may round only a product, a sum, and
+the stored result. Its limit is (1 + u)^2 (1 + v) - 1 times the length, where u = 2^-24, and v is
+eps/2 for a dtype narrower than float32 and 0 for float32.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
