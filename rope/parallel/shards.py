@@ -123,8 +123,8 @@ def head_tail(seq_len: int, devices: int) -> Shards:
 
     Every device then computes the same number of causal query-key pairs.
 
-    Raises ValueError for a length that is not a multiple of 2P. For such a length, PyTorch's
-    `context_parallel` silently switches to contiguous chunks.
+    Raises ValueError for a length that is not a multiple of 2P:
+    for such a length, PyTorch's `context_parallel` silently switches to contiguous chunks.
 
     >>> head_tail(18, devices=2)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
