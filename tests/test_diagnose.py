@@ -247,12 +247,13 @@ NOTES = {
     "frames of 14 by 9": ["axes"],
     "patches from the center": ["first-position"],
 }
+SAID = {"head 0 alone": ": 0 (planes 0 to 15)", "rows of 14": "planes, in the half layout"}
 
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_correct_rotation_has_no_fault(name):
     report = diagnose(RIGHT[name], D)
-    assert report.ok, str(report)
+    assert report.ok and SAID.get(name, "") in str(report), str(report)
     assert codes(report) == NOTES.get(name, [])
 
 
@@ -292,9 +293,7 @@ BY_CODE = {
         ),
         "chunks of 2048": at(lambda ids: ids + torch.arange(ids.shape[1]) // 2048 * 2048),
     },
-    "query-unrotated": {
-        "query as it is": apart(lambda x, ids: x.clone(), ROTARY.rotate),
-    },
+    "query-unrotated": {"query as it is": apart(lambda x, ids: x.clone(), ROTARY.rotate)},
     "key-unrotated": {"key only normalized": apart(ROTARY.rotate, lambda x, ids: rms(x))},
     "wrong-axis": {
         "heads for tokens": both(lambda x, ids: INTER.rotate(x.transpose(1, 2)).transpose(1, 2)),

@@ -18,7 +18,7 @@ from torch import Tensor
 from rope.checks import check_count, check_dim
 from rope.config import RotarySettings
 from rope.config.parameters import TRAINED
-from rope.diagnose import causes
+from rope.diagnose import causes, codes
 from rope.diagnose.codes import CODES, UNEXAMINED, Finding, Report, Rotation, all_notes, finding
 from rope.diagnose.configuration import ConfigurationReport, diagnose_configuration, model_settings
 from rope.diagnose.influence import DTYPES, SHORT, CallError, Probe, first_mixture, short_text
@@ -75,8 +75,7 @@ def diagnose(
     """
     check_dim(head_dim, "head_dim")
     check_count("max_position", max_position, smallest=32)
-    settings = (RotaryEmbedding, RotarySettings, SimpleNamespace)
-    if expected is not None and not isinstance(expected, settings):
+    if not isinstance(expected, RotaryEmbedding | RotarySettings | SimpleNamespace | None):
         expected = model_settings(expected)
     dtypes = DTYPES if dtype is None else (dtype,)
     # A function that rotates heads by their index may need as many heads as tokens.
@@ -108,8 +107,8 @@ def diagnose(
     faulty = not all_notes(findings)
     hidden = [*findings, *(note for note in probe.notes if faulty and note.severity == "fault")]
     findings += [note for note in probe.notes if note not in hidden]
-    missed = _unexamined(probe, faulty)
-    return Report(query, key, findings, probe.far, causes.plain(probe.dtype), missed)
+    kind = causes.plain(probe.dtype)
+    return Report(query, key, findings, probe.far, kind, _unexamined(probe, faulty))
 
 
 def _accepted(probes: list[Probe]) -> Probe:
@@ -165,7 +164,7 @@ def _measured(
     q, k = (measure(structure, probe.eps, theta) for structure in structures)
     mismatch = along_axis(q, k, probe)
     if q.row_length is not None and q.row_length == k.row_length:
-        return query, key, [finding("axes", row=q.row_length)]
+        return query, key, [finding("axes", row=q.row_length, layout=q.layout)]
     query, key = (rotation(*each) for each in zip((q, k), probe.linear, strict=True))
     norm = causes.norm_order(norm, structures, probe)
     for found in chain((mismatch, norm), causes.rotation_faults(probe, q, k)):
@@ -223,8 +222,9 @@ def _by_head(probe: Probe, again: Callable[..., Report], code: str) -> Report | 
             if probe.expected is not None or fault.code != "frequencies":
                 said = replace(fault, sentence=f"in head {head}, {fault.sentence}")
                 return None if fault.code == code else replace(report, findings=[said])
-        rotated.append(str(head))
-        first = first or report
+        theta, first = report.query.inv_freq, first or report
+        planes = "unknown" if theta is None else codes.listed("plane", theta.nonzero())
+        rotated.append(f"{head} ({planes})")
     if first is None:
         return None
     notes = [each for each in first.findings if each.severity == "note"]
