@@ -110,7 +110,7 @@ class Decoder(nn.Module):
         places = self.positions(position_ids)
         if places.bias is None:
             return places
-        ahead = torch.ones_like(places.bias, dtype=torch.bool).triu(1)  # keys after the query
+        ahead = torch.ones_like(places.bias, dtype=torch.bool).triu(1)  # True for later keys
         masked = places.bias.masked_fill(ahead, -math.inf)
         return places._replace(bias=masked.unsqueeze(0))
 
