@@ -103,6 +103,6 @@ def _boxes(rows: alt.Chart, opacity: float = 1) -> alt.Chart:
 
 
 def _text(rows: alt.Chart) -> alt.Chart:
-    """Write the column `text`, left-aligned at the pixel (left, center)."""
+    """Draw each row's `text`, left-aligned at the pixel (left, center)."""
     words = rows.mark_text(align="left", color=INK, fontSize=13)
     return words.encode(**chart.pixels("left", "center"), text="text:N")

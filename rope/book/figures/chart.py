@@ -51,7 +51,7 @@ def menu(name: str, options: Iterable[str | int], value: str | int, label: str) 
 
 
 def chosen(name: str, cases: Mapping[str, str]) -> str:
-    """Return a Vega expression for the case that the menu `name` selects, or for the last case."""
+    """Return a Vega expression for the case chosen in the menu `name`, by default the last one."""
     *others, (_, last) = cases.items()
     return "".join(f"{name} == '{case}' ? {value} : " for case, value in others) + last
 

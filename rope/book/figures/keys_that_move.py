@@ -27,8 +27,8 @@ def hands(
 
     moves: `[F]`, the number of moves in each frame. The numbers start at 0 and are evenly spaced.
     planes: `[P]`, the planes' indices.
-    once, steps: complex `[F, K, P]`, the hands of keys moved at once, or one position at a time.
-    off: `[F, 2]`, the relative errors of keys moved at once, and of keys moved step by step.
+    once, steps: complex `[F, K, P]`, the hands after a single move, and after moves by −1.
+    off: `[F, 2]`, the relative errors of the keys in these two cases.
     """
     spacing, count, height = moves[1] - moves[0], len(planes), once.shape[1]
     width = DIAL * count

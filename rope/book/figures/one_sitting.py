@@ -10,7 +10,7 @@ from rope.book.figures import Picture, panels, picture, shapes, subplots
 from rope.book.figures.seeds import Runs, draw_runs, end_labels
 from rope.book.figures.style import COLORS, INK, MUTED
 
-BITS = 4  # the digits of the counter
+BITS = 4  # the number of the counter's digits
 
 
 def shuffled(word: str, weights: Mapping[str, Tensor]) -> Picture:

@@ -58,7 +58,7 @@ def decay_chart() -> Any:
 
 
 def _mean_over_planes(rows: alt.Chart, m: str) -> alt.Chart:
-    """Return distances and mean cosines. m: the Vega expression for the distance in row k."""
+    """Return the mean cosine at each distance. m: a Vega expression for the distance of row k."""
     planes = rows.transform_calculate(m=m, j=f"datum.k%{PLANES}").transform_filter("datum.j < d/2")
     cosines = planes.transform_calculate(c="cos(datum.m*pow(10, -logbase*2*datum.j/d))")
     return cosines.transform_aggregate(mean="mean(c)", groupby=["m"])

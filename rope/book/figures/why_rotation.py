@@ -41,7 +41,7 @@ def added(n: int) -> NDArray[Any]:
 
 
 def on_ellipses(m: int, n: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return (M^-T)^m q and M^n k."""
+    """Return the query (M^-T)^m q and the key M^n k."""
     inverse = np.linalg.inv(SCALE)
     query = inverse @ rotation_matrix(m, [ELLIPSE_THETA]) @ SCALE @ QUERY
     return query, SCALE @ rotation_matrix(n, [ELLIPSE_THETA]) @ inverse @ KEY
