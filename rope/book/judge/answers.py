@@ -205,8 +205,8 @@ def tried(part: Part, answer: Function, arguments: Arguments) -> Trial:
 def _shares(part: Part, function: Function, trials: list[Trial]) -> Iterator[float]:
     """Yield, for each trial, the share of the answer's numbers that a function reproduces.
 
-    The share is 0 if the function raises an exception or its result has the wrong shape. A result
-    with only one axis may have any shape with the right number of values.
+    The share is 0 if the function raises an exception or the two results differ in shape. If the
+    function's result has only one axis, only the number of values must match.
     """
     for arguments, result, held in trials:
         try:

@@ -39,7 +39,7 @@ class Tables:
     sin: Tensor
 
     def doubled(self) -> Pair:
-        """Return cos and sin `[1, S, D]` in q's dtype; a plane's value is at both coordinates."""
+        """Return cos and sin `[1, S, D]` in q's dtype, with each plane's value at two places."""
         wide = (
             torch.stack((t, t), -1).flatten(-2) if self.case.interleaved else torch.cat((t, t), -1)
             for t in (self.cos, self.sin)
@@ -59,7 +59,7 @@ def make_tables(case: Case, device: torch.device) -> Tables:
 
 @dataclass(frozen=True)
 class Baseline:
-    """A rotation to time, with the layouts and devices that it supports.
+    """Describe a rotation to time, and the layouts and devices that it supports.
 
     prepare: a function from tables to the call that is timed.
     rounds_more: True if the rotation computes in the dtype of q and k or from float32 angles.

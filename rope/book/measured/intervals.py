@@ -43,7 +43,7 @@ class Interval:
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """Return the mean and 95% interval of 2 to 27 independent values.
+    """Return the mean of 2 to 27 independent values and its 95% interval.
 
     >>> print(interval([1.0, 2.0, 3.0]))
     2.000 ± 2.484

@@ -28,9 +28,9 @@ _BINDING = (
 class Statement:
     """Hold one top-level statement of a cell and the names that it binds, reads, and changes.
 
-    reads: names that it reads before it binds them. later: names that only a call of its functions
-    reads. replaces: names that it always binds. changes: names that it binds or whose objects it
-    modifies.
+    reads: names that it reads before it binds them. later: names that are read only when its
+    functions are called. replaces: names that it always binds. changes: names that it binds or
+    whose objects it modifies.
     """
 
     def __init__(self, node: ast.stmt) -> None:

@@ -163,7 +163,7 @@ def values(rotate: RotateAll, device: torch.device) -> str:
     worst = 0.0
     for shape, dtype, interleaved in product(SHAPES, DTYPES, (False, True)):
         xs, *tables, ids = random_inputs(shape, dtype, device)
-        # Pairs of table rows, and ids with which the rotation looks up the rows itself (or None).
+        # Pairs: each token's table row, and the ids if the rotation itself looks up the rows.
         lookups = [(ids[:, None], ids), (ids[0], ids[0]), (ids[0], None)]
         if len(xs) == 1:
             per_head = torch.arange(xs[0].shape[:3].numel(), device=device) % ROWS
