@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     commands = ("losses", "heads", "scores", "keys", "lengths", "far_keys", "retrieval")
     parser.add_argument("command", nargs="?", choices=commands)
-    parser.add_argument("names", nargs="*", help="rows to measure (default: all)")
+    parser.add_argument("names", nargs="*", help="what to measure (default: all)")
     parser.add_argument("--output", type=Path, default=Path("measured.json"), help="(%(default)s)")
     parser.add_argument("--workers", type=int, default=2, help="processes (default: %(default)s)")
     options = parser.parse_args(arguments)

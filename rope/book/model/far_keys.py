@@ -1,4 +1,4 @@
-"""Show SmolLM2 far keys at trained distances: chapter "Beyond the trained length".
+"""Move far keys of SmolLM2 to trained distances: chapter "Beyond the trained length".
 
 A rotated key can be moved: R_delta R_n k = R_{n + delta} k. Here only some planes of a key move.
 The model reads blocks of 256 tokens. A key is far if it is at least 8,192 tokens, the trained
@@ -6,7 +6,7 @@ length, before a block's last token. From token 11,264 on, far keys appear at ot
 some planes:
 
 - "random": each far key gets a random trained distance, at least 16, in each layer and block;
-- "last": all far keys get the largest distance that is a trained one for all tokens of the block;
+- "last": all far keys get the farthest position at a trained distance from all of a block's tokens;
 - "shuffled": in each layer and block, the far keys swap their own distances at random.
 
 Shapes: B batch, H_kv key heads, S new tokens, T cached tokens, D head dimension.

@@ -41,7 +41,7 @@ def shifted(tokens: Tensor) -> dict[str, float]:
 
 
 def stepped(tokens: Tensor) -> dict[str, list[float]]:
-    """Return the rise of the second half's loss after moves of s positions, for each s in MOVES.
+    """Return the rise in the second half's loss after moves of s positions, for each s in MOVES.
 
     In each of FORMATS, keys move "once", by -s, or "s times", by -1. Keys "not moved" stay at s.
     Each entry holds the rise in nats per token, and then its standard error over the tokens.

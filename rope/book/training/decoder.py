@@ -35,7 +35,7 @@ class Attention(nn.Module):
             mixed = linear_attention(q, k, v, *(places.query or ()))
         else:
             q, k = self.rotate(q, k, places)
-            causal = places.bias is None  # a bias holds the mask
+            causal = places.bias is None  # a bias already contains the mask
             mixed = scaled_dot_product_attention(q, k, v, attn_mask=places.bias, is_causal=causal)
         return self.out(mixed.transpose(1, 2).flatten(2))
 

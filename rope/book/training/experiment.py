@@ -18,8 +18,8 @@ class Experiment:
 
     task: "text": predict the next character in CPython's help topics. The other tasks have only
     recorded runs. "code": the same for CPython's library. "recall": name the symbol that is a given
-    number of positions back. "lookup": name the symbol of a name. "even lookup": the same, with
-    equally many questions at each distance.
+    number of positions back. "lookup": give the symbol that belongs to a name. "even lookup": the
+    same, with equally many questions at each distance.
     position: a name in `rope.book.training.POSITIONS`; some recorded runs name a variant.
     attention: "softmax" or "linear".
     layers, width (E), heads: the decoder's sizes; context: tokens per training sequence.
