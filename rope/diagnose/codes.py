@@ -16,7 +16,7 @@ from rope.extensions import Extension
 
 
 class Text(NamedTuple):
-    """Hold a code's fields. Sentences (with {facts} to fill in) and remedies are by variant."""
+    """Hold a code's texts. Sentences (with {facts} to fill in) and remedies depend on a variant."""
 
     code: str
     severity: str

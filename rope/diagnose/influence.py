@@ -18,7 +18,7 @@ from torch import Tensor
 from rope.checks import FLOATING
 from rope.diagnose.codes import Finding, finding, listed
 
-SHORT = [3, 11, 5, 14, 8, 1, 15]  # small, unordered; no other axis has 7 entries
+SHORT = [3, 11, 5, 14, 8, 1, 15]  # small and unordered; no other axis has 7 entries
 OTHER = 13  # the position that replaces one in SHORT
 PLACES = 2050  # tokens in the call that compares equal tokens at different places
 NAMES = ("query", "key")
@@ -63,7 +63,7 @@ class Probe:
     gains: Sequence[Tensor | float] = (1.0, 1.0)
 
     def vectors(self, tokens: int, seed: int = 0, signs: bool = True) -> Pair:
-        """Return random q `[1, H, S, D]`, k `[1, H_kv, S, D]`: ±1 if signs, else normal."""
+        """Return random q `[1, H, S, D]` and k `[1, H_kv, S, D]`: ±1 if signs, else normal."""
         noise = torch.Generator().manual_seed(seed)
         shapes = [(1, heads, tokens, self.head_dim) for heads in self.heads]
         q, k = (torch.randn(shape, generator=noise, dtype=torch.float64) for shape in shapes)
@@ -114,7 +114,7 @@ class Probe:
             scaled &= bool((factor > 0).all() and ((y - factor * z).abs() <= near).all())
             share = float(unlike(self, y, z).max() / z.abs().max())
             self.length_change = max(self.length_change, share)
-        self.keys_change |= share > 0  # here, `share` is the key's
+        self.keys_change |= share > 0  # the loop ends with the key's share
         return scaled
 
 
@@ -165,7 +165,7 @@ def _farthest(probe: Probe, most: int) -> None:
         if powers.isinf():
             return "0"
         decayed[position] = bool(powers > 10)
-        # With xPos centered on the text, the ends are too large and too small to be fitted.
+        # If xPos is centered on the text, results at its ends are too large or small to be fitted.
         others = [z[:, :, :4].abs().max() / y.max() for y, z in zip(small, result, strict=True)]
         return finding("reach", "others", position=position) if max(others) > 1000 else ""
 
@@ -252,7 +252,7 @@ def _positions(probe: Probe, x: Pair, ids: list[int], base: Pair) -> Finding | N
         result = probe(x, [OTHER if i == token else m for i, m in enumerate(ids)])
         for rows, y, z in zip(moved, base, result, strict=True):
             rows.append(unlike(probe, z, y)[0].any(-1))
-            # After a decay, only slow planes may be left to show the change.
+            # After a decay, perhaps only the slow planes are large enough to show the change.
             near = unlike(probe, z[:, :, :-1], y[:, :, :-1], along=2)
             rows[-1][:, token] |= near[0, :, token].any(-1)
     states = [_state(probe, x, ids, base[which], which, moved[which]) for which in (0, 1)]
@@ -315,7 +315,7 @@ def _state(
 
 
 def _rows(probe: Probe, ids: list[int], base: Pair) -> Finding | None:
-    """Return a fault if a row or a token alone gets a different result than with others."""
+    """Return a fault if a row or a token has a different result alone than with others."""
     rows = [ids, [*reversed(ids[:-1]), ids[-1]], [*([OTHER] * 3), *ids[3:]]]
     for length in (len(ids), 1):
         q, k = (x[:, :, -length:] for x in short_text(probe, 3))

@@ -77,10 +77,10 @@ class Measurement:
 
     @cached_property
     def row_length(self) -> int | None:
-        """Return the number of columns if positions look like numbers of patches, or else None.
+        """Return N if the positions seem to number patches in rows of N patches, else None.
 
-        If patches are numbered row by row, some planes may follow the column m % N of patch m and
-        others its row. In the first row, these others don't rotate.
+        Some planes then follow the column m % N of patch m, and the others follow its row. In the
+        first row, these others don't rotate.
         """
         m, still = self.structure.positions, 4 * self.noise / self.last
 
@@ -205,7 +205,7 @@ def offset(structure: Structure, theta: Tensor) -> float | None:
         return None
     offsets = torch.arange(-(1 << 18), (1 << 18) + 1, dtype=torch.float64) / 2
     fastest = theta.abs().topk(min(4, len(theta))).indices
-    for few, planes in ((start[:1], fastest), (start, slice(None))):  # leave few offsets first
+    for few, planes in ((start[:1], fastest), (start, slice(None))):  # exclude most offsets first
         error = wrapped(few[:, planes] - offsets[:, None, None] * theta[planes]).abs()
         offsets = offsets[error.amax((1, 2)) < tolerance]
     nearest = min(offsets.tolist(), key=abs, default=0.0)
@@ -246,7 +246,7 @@ def rounding(theta: Tensor) -> Tensor:
 def are_axes(theta: Tensor, slack: Tensor) -> bool:
     """Return True if frequencies `[R/2]` look as if a function has several axes.
 
-    If ids move along one axis only, others' planes don't rotate; else powers restart for each axis.
+    Then either some planes don't rotate, or the powers of the base restart for each axis.
     """
     planes = (theta > 2 * slack).nonzero()[:, 0]
     rest = len(planes) and int(planes[-1]) >= len(planes)  # an earlier plane doesn't rotate
