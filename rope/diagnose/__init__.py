@@ -57,11 +57,11 @@ def diagnose(
     rotate: a callable that takes q `[B, H, S, D]`, k `[B, H_kv, S, D]` and int64 position_ids
     `[B, S]` and returns the rotated pair. It receives copies, and may normalize before it rotates.
     head_dim: D. expected: what rotate should do, as a RotaryEmbedding, `RotarySettings`, or a
-    configuration, whose model_type also says whether it normalizes first or last. num_heads,
+    configuration. A configuration's model_type also implies where a norm belongs. num_heads,
     num_kv_heads: H and H_kv. dtype: the dtype of q and k; None means the widest dtype that rotate
     supports. device: the device of q and k. max_position: all probed positions are below this
-    number. cache: True if you keep keys from earlier calls; results that depend on the length of
-    the text are then a fault.
+    number. cache: True if you keep keys from earlier calls. It is then a fault if results depend on
+    the length of the text.
     Raises TypeError if expected has another type. Raises ValueError if head_dim is odd, if
     max_position is below 32, or if rotate fails for every dtype or doesn't return a pair.
 
@@ -112,7 +112,7 @@ def diagnose(
 
 
 def _accepted(probes: list[Probe]) -> Probe:
-    """Return the first probe whose dtype rotate keeps, else the last one that rotate accepts."""
+    """Return the first probe whose dtype rotate preserves, or else the last that it accepts."""
     accepted, errors = None, []
     for probe in probes:
         if accepted is not None and probe.heads != accepted.heads:
@@ -145,7 +145,7 @@ def _measured(
 ) -> tuple[Rotation, Rotation, list[Finding]]:
     """Return the rotations of q and k, and the first fault or, if there is none, all notes.
 
-    norm: the finding on a norm after the rotation whose gains are already undone, or None.
+    norm: the finding on a norm after the rotation, if the probe undoes the norm's gains, else None.
     """
     query = key = Rotation()
     expected, structures = probe.expected, fit(probe)
@@ -178,9 +178,9 @@ def _measured(
 
 
 def _other_lengths(probe: Probe, again: Callable[..., Report]) -> Iterator[Finding]:
-    """Yield a fault (with a cache, a note) if frequencies near the trained length are wrong.
+    """Yield a fault (with a cache, a note) if texts of about the trained length reveal one.
 
-    again: diagnoses the function up to another max_position.
+    again: a function that repeats the diagnosis with another max_position.
     """
     extension = probe.expected.extension
     trained = getattr(extension, TRAINED, 0) if extension.length_dependent else 0
@@ -198,11 +198,11 @@ def _other_lengths(probe: Probe, again: Callable[..., Report]) -> Iterator[Findi
 
 
 def _by_head(probe: Probe, again: Callable[..., Report], code: str) -> Report | None:
-    """Diagnose the heads one by one; return a report, or None if it adds nothing.
+    """Diagnose the heads one by one. Return a report, or None if it would add nothing.
 
-    again: diagnoses a function of one query head and one key head. A query head must rotate like
-    its key head, so there are as many key heads as query heads. code: the code of the finding.
-    Without an expectation, a head may have any frequencies.
+    again: a function that diagnoses a rotation of one query head and one key head. These two have
+    the same index, because they must rotate alike. code: the code of the finding. If nothing is
+    expected, a head may have any frequencies.
     """
     count, rotated, first = probe.heads[0], [], None
 
@@ -233,7 +233,7 @@ def _by_head(probe: Probe, again: Callable[..., Report], code: str) -> Report | 
 
 
 def _unexamined(probe: Probe, faulty: bool) -> list[str]:
-    """Return what the diagnosis did not look at, as a list of phrases."""
+    """Return a list of phrases that name what the diagnosis did not examine."""
     given = {
         "fault": not faulty,
         "expected": probe.expected is not None,

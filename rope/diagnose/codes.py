@@ -1,7 +1,7 @@
 """Define what a diagnosis returns, and read the texts of all findings from `findings.txt`.
 
-The entry of a code has a severity, a section of the book, a sentence, a remedy, and perhaps a
-source. A variant may have its own sentence and remedy. A note may describe intended behavior.
+Each code has a severity, a section of the book, a sentence, a remedy, and perhaps a source. A
+variant of a code may have its own sentence and remedy. A note may describe intended behavior.
 """
 
 import re
@@ -16,7 +16,7 @@ from rope.extensions import Extension
 
 
 class Text(NamedTuple):
-    """Hold sentences (with {facts} to fill in) and remedies by variant, and a finding's fields."""
+    """Hold a code's texts. Sentences (with {facts} to fill in) and remedies depend on a variant."""
 
     code: str
     severity: str
@@ -27,7 +27,7 @@ class Text(NamedTuple):
 
 
 def _texts(block: str) -> dict[str, Text]:
-    """Return a dict of the texts in a block, keyed by code."""
+    """Parse a block of entries, and return their texts keyed by code."""
     texts = {}
     for entry in re.split(r"\n(?=\S)", block.strip()):
         head, *lines = re.sub(r"\n {4}", " ", entry).split("\n  ")
@@ -49,7 +49,7 @@ UNEXAMINED = dict(line.split(": ", 1) for line in _others.strip().splitlines())
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault or note: what was measured, what to do about it, and where the book explains it.
+    """Hold a fault or note: what was measured, what to do about it, and where the book explains it.
 
     code: identifies the cause. severity: "fault" or "note". sentence: what was measured. remedy:
     what to do. section: the book's section. source: the code or issues behind a configuration note.
@@ -74,7 +74,7 @@ class Finding:
 
 
 def finding(code: str | Text, variant: str = "", /, **facts: object) -> Finding:
-    """Return the finding for a code. variant: the sentence to use. facts: the values to fill in."""
+    """Return the finding for a code. variant: which sentence to use. facts: values to fill in."""
     text = CODES[code] if isinstance(code, str) else code
     said, remedy = text.sentences[variant], text.remedies.get(variant) or text.remedies[""]
     said = said.format(**facts)
@@ -105,8 +105,8 @@ class Rotation:
     attention_scaling: the factor on cos and sin, or None after a norm, which hides the factor.
     direction: +1 if all planes rotate counter-clockwise, -1 if clockwise, 0 if they differ.
     offset: the rotation at position 0, expressed in positions.
-    angle_error: the largest error of an angle, in radians. The reference is the expected
-    frequencies, or else base and extension, or else inv_freq.
+    angle_error: the largest error of an angle, in radians, compared with the expected frequencies.
+    If none are expected, it is compared with base and extension or, without these, with inv_freq.
     off_from: the first probed position with an angle error above 0.01 radians.
     """
 

@@ -2,7 +2,7 @@
 
 `Probe` passes copies of its inputs. Its vectors are exact in every dtype. Most have entries ±1 and
 therefore the same length, so a norm before the rotation multiplies all of them by the same factor.
-The comparisons vary one id, one vector, or one row. A token's result must depend only on its own
+Each comparison changes one id, one vector, or one row. A token's result must depend only on its own
 vector and position; otherwise there are no angles to fit.
 
 Shapes: B batch, H heads, S sequence, D head dimension.
@@ -18,7 +18,7 @@ from torch import Tensor
 from rope.checks import FLOATING
 from rope.diagnose.codes import Finding, finding, listed
 
-SHORT = [3, 11, 5, 14, 8, 1, 15]  # small, unordered; no other axis has 7 entries
+SHORT = [3, 11, 5, 14, 8, 1, 15]  # small and unordered; no other axis has 7 entries
 OTHER = 13  # the position that replaces one in SHORT
 PLACES = 2050  # tokens in the call that compares equal tokens at different places
 NAMES = ("query", "key")
@@ -40,8 +40,8 @@ class Probe:
     can be probed. notes: findings on positions and batches that can't be probed. missed: what else
     could not be examined. length_change: the largest change that a longer text causes at the same
     positions, relative to the largest result. keys_change: True if a longer text changes keys.
-    linear: for q and k, True if doubled vectors give doubled results. gains: factors `[D]` on the
-    results, which undo the gains of a later norm.
+    linear: for q and k, True if doubling the vectors doubles the results. gains: factors `[D]` on
+    the results, which undo the gains of a later norm.
     """
 
     rotate: Callable[..., Any]
@@ -63,7 +63,7 @@ class Probe:
     gains: Sequence[Tensor | float] = (1.0, 1.0)
 
     def vectors(self, tokens: int, seed: int = 0, signs: bool = True) -> Pair:
-        """Return random q `[1, H, S, D]`, k `[1, H_kv, S, D]`: ±1 if signs, else normal."""
+        """Return random q `[1, H, S, D]` and k `[1, H_kv, S, D]`: ±1 if signs, else normal."""
         noise = torch.Generator().manual_seed(seed)
         shapes = [(1, heads, tokens, self.head_dim) for heads in self.heads]
         q, k = (torch.randn(shape, generator=noise, dtype=torch.float64) for shape in shapes)
@@ -114,15 +114,15 @@ class Probe:
             scaled &= bool((factor > 0).all() and ((y - factor * z).abs() <= near).all())
             share = float(unlike(self, y, z).max() / z.abs().max())
             self.length_change = max(self.length_change, share)
-        self.keys_change |= share > 0  # here, `share` is the key's
+        self.keys_change |= share > 0  # the loop ends with the key's share
         return scaled
 
 
 def unlike(probe: Probe, left: Tensor, right: Tensor, along: int = -1) -> Tensor:
-    """Return |left - right|, with 0 where a few roundings can explain the difference.
+    """Return |left - right|, or 0 where a few roundings can explain the difference.
 
-    along: the axis along which the largest entry sets the size of a rounding: -1 (coordinates) or
-    2 (tokens). The rule also allows for intermediate rounding to float32.
+    The size of a rounding is that of the largest entry along one axis. along: this axis, either -1
+    (coordinates) or 2 (tokens). Intermediate rounding to float32 is also allowed for.
     """
     size = torch.maximum(left.abs(), right.abs()).amax(along, keepdim=True)
     off = (left - right).abs()
@@ -140,7 +140,7 @@ def difference(
 
 
 def short_text(probe: Probe, rows: int = 1) -> Pair:
-    """Return q and k with the same vector at all tokens, so that only positions can differ."""
+    """Return q and k with the same vector at all tokens, so that tokens differ only in position."""
     q, k = (x.expand(rows, -1, len(SHORT), -1).clone() for x in probe.vectors(1))
     for x in (q, k):
         x[..., 0] = -x[..., 1]  # a norm that subtracts the mean must not leave zeros
@@ -165,7 +165,7 @@ def _farthest(probe: Probe, most: int) -> None:
         if powers.isinf():
             return "0"
         decayed[position] = bool(powers > 10)
-        # With xPos centered on the text, the ends are too large and too small to be fitted.
+        # If xPos is centered on the text, results at its ends are too large or small to be fitted.
         others = [z[:, :, :4].abs().max() / y.max() for y, z in zip(small, result, strict=True)]
         return finding("reach", "others", position=position) if max(others) > 1000 else ""
 
@@ -218,8 +218,8 @@ def _vectors(probe: Probe, x: Pair, ids: list[int], base: Pair) -> Finding | Non
         token[:, :, 4] = True
         for i in range(len(ids)):  # change other heads at each token
             head[:, i :: len(ids), i] = True
-        # Reversed vectors have the same mean and size, in case a norm spans all heads. Quantizing
-        # all heads with one scale causes small changes.
+        # Reverse vectors, to keep mean and size in case a norm spans all heads. Ignore small
+        # changes between heads, which come from quantizing all heads with one scale.
         large, turned = 3 * probe.vectors(1, seed=1)[which].expand_as(x[which]), x[which].flip(-1)
         cases = ("tokens", token, large, 0.0), ("heads", head, turned, 0.25)
         for variant, own, new, least in cases:
@@ -246,13 +246,13 @@ def _zeros(pair: Pair) -> Finding | None:
 
 
 def _positions(probe: Probe, x: Pair, ids: list[int], base: Pair) -> Finding | None:
-    """Return a fault unless changing a token's id changes all of its heads, and no other token."""
+    """Return a fault unless a new id for a token changes all of its heads, and no other token."""
     moved: list[list[Tensor]] = [[], []]  # a bool [H, S] for each of two tokens, for q and for k
     for token in (0, 2):
         result = probe(x, [OTHER if i == token else m for i, m in enumerate(ids)])
         for rows, y, z in zip(moved, base, result, strict=True):
             rows.append(unlike(probe, z, y)[0].any(-1))
-            # After a decay, only slow planes may be left to show the change.
+            # After a decay, perhaps only the slow planes are large enough to show the change.
             near = unlike(probe, z[:, :, :-1], y[:, :, :-1], along=2)
             rows[-1][:, token] |= near[0, :, token].any(-1)
     states = [_state(probe, x, ids, base[which], which, moved[which]) for which in (0, 1)]
@@ -293,7 +293,7 @@ def _places(probe: Probe) -> Finding | None:
 def _state(
     probe: Probe, x: Pair, ids: list[int], y: Tensor, which: int, moved: list[Tensor]
 ) -> str:
-    """Name how q or k follows the ids of tokens 0 and 2. moved: what each id changed, `[H, S]`."""
+    """Name how q or k depends on the ids of tokens 0 and 2. moved: what each changes, `[H, S]`."""
     own = [moved[0][:, 0], moved[1][:, 2]]
     if len(own[0]) == len(ids) and moved[1][2].all() and not own[1].all():
         return "axis"  # the id of token 2 rotates head 2
@@ -306,7 +306,7 @@ def _state(
         return "counted"
     if unlike(probe, probe(x, ids[::-1])[which], y).any():
         return "others"
-    # All tokens are alike. If heads are rotated by index, more results change than inputs did.
+    # No result depends on an id. If heads are rotated by index, more results change than inputs.
     flipped = x[0].clone(), x[1].clone()
     flipped[which].copy_(x[which].flip(-1))
     touched = unlike(probe, probe(flipped, ids)[which], y) > 0
@@ -315,7 +315,7 @@ def _state(
 
 
 def _rows(probe: Probe, ids: list[int], base: Pair) -> Finding | None:
-    """Return a fault if a batch differs from its rows, or one token alone from a longer call."""
+    """Return a fault if a row or a token has a different result alone than with others."""
     rows = [ids, [*reversed(ids[:-1]), ids[-1]], [*([OTHER] * 3), *ids[3:]]]
     for length in (len(ids), 1):
         q, k = (x[:, :, -length:] for x in short_text(probe, 3))
@@ -338,7 +338,7 @@ def _rows(probe: Probe, ids: list[int], base: Pair) -> Finding | None:
 
 
 def _strides(probe: Probe, x: Pair, ids: list[int], base: Pair) -> Finding | None:
-    """Return a fault if the results depend on how q and k lie in memory."""
+    """Return a fault if the results depend on the strides of q and k."""
     views = [y.transpose(1, 2).contiguous().transpose(1, 2) for y in x]
     try:
         return difference(probe, base, probe(views, ids), "strides-ignored")

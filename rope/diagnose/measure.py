@@ -1,8 +1,8 @@
 """Measure one tensor's rotation: its layout, frequencies, sizes, and rounding errors.
 
 An angle is known only up to multiples of 2 pi. At position 1, we take the angle with |theta| <= pi.
-If theta is known to within e, then the angle at position 2 is known to within 2e, far less than
-2 pi. So each doubling of the position halves the error of theta.
+If theta is known to within e, the angle at position 2 is known to within 2e, far less than 2 pi.
+Each doubling of the position therefore halves the error of theta.
 
 Shapes: n planes, P positions, R rotated width.
 """
@@ -33,8 +33,8 @@ class Measurement:
 
     theta `[n]`: the signed frequencies. last: the last power of two at which the angles fit theta.
     follows: True if sizes depend on the position. radial: the error of the radii, not counting that
-    dependence. rough: how much sizes differ from each position to the next. noise: the possible
-    error of an angle. slots `[n]`: the index of each plane among the R/2 planes. direction, offset:
+    dependence. rough: how much sizes differ between neighboring positions. noise: the largest error
+    that an angle may have. slots `[n]`: each plane's index among the R/2 planes. direction, offset:
     as in `Rotation`. expected_theta: the expected frequencies.
     """
 
@@ -77,10 +77,10 @@ class Measurement:
 
     @cached_property
     def row_length(self) -> int | None:
-        """Return N if some planes follow the column m % N of patch m and others its row, else None.
+        """Return N if the positions seem to number patches in rows of N patches, else None.
 
-        A function of patches may number them row by row. In the first row, the planes of the other
-        axes don't rotate.
+        Some planes then follow the column m % N of patch m, and the others follow its row. In the
+        first row, these others don't rotate.
         """
         m, still = self.structure.positions, 4 * self.noise / self.last
 
@@ -100,8 +100,8 @@ class Measurement:
 def measure(structure: Structure, eps: float, expected_theta: Tensor | None) -> Measurement:
     """Measure the frequencies, the errors, and the layout of a tensor with at least one plane."""
     m, logs = structure.positions.double()[:, None], structure.radius.log().flatten(1)
-    # The factor of a decay or a temperature is smooth, or all planes share it. Rounded tables are
-    # rough: their errors differ from each position to the next, and from plane to plane.
+    # The factor of a decay or a temperature is smooth, or all planes share it. The errors of
+    # rounded tables are rough: they differ between neighboring positions and between planes.
     apart = logs - logs.median(dim=1, keepdim=True).values * (logs.shape[1] > 1)
     inner = (m[2:] - m[:-2] == 2)[:, 0]
     rough = float((apart[2:] - 2 * apart[1:-1] + apart[:-2])[inner].abs().median(0).values.max())
@@ -139,7 +139,7 @@ def measure(structure: Structure, eps: float, expected_theta: Tensor | None) -> 
 def along_axis(q: Measurement, k: Measurement, probe: Probe) -> Finding | None:
     """Find the axis along which the ids move, and expect only that axis's frequencies.
 
-    Returns a fault if planes of another axis rotate. Records which axes were not examined.
+    Returns a fault if planes of another axis rotate, and lists the other axes in `probe.missed`.
     """
     (theta, slack), every, expected = q.spectrum, q.expected_theta, probe.expected
     sections = getattr(expected, "sections", None)
@@ -160,7 +160,7 @@ def along_axis(q: Measurement, k: Measurement, probe: Probe) -> Finding | None:
 
 
 def factors(q: Measurement, k: Measurement) -> Iterator[Finding]:
-    """Yield a finding unless the sizes of q and k are constant, or follow e^(gm) and e^(-gn)."""
+    """Yield a finding unless the sizes of q and k are constant, or change as e^(gm) and e^(-gn)."""
     common = (q.structure.planes[:, None] == k.structure.planes).all(-1)  # [n_q, n_k]
     if not (common.any() and (q.follows or k.follows)):
         return
@@ -205,7 +205,7 @@ def offset(structure: Structure, theta: Tensor) -> float | None:
         return None
     offsets = torch.arange(-(1 << 18), (1 << 18) + 1, dtype=torch.float64) / 2
     fastest = theta.abs().topk(min(4, len(theta))).indices
-    for few, planes in ((start[:1], fastest), (start, slice(None))):  # leave few offsets first
+    for few, planes in ((start[:1], fastest), (start, slice(None))):  # exclude most offsets first
         error = wrapped(few[:, planes] - offsets[:, None, None] * theta[planes]).abs()
         offsets = offsets[error.amax((1, 2)) < tolerance]
     nearest = min(offsets.tolist(), key=abs, default=0.0)
@@ -237,16 +237,16 @@ def rotation(measured: Measurement, linear: bool) -> Rotation:
 def rounding(theta: Tensor) -> Tensor:
     """Return the largest error of frequencies that were computed as powers in float32.
 
-    The exponent, about ln theta, has a relative error of a few times 2^-24. The absolute error of
-    the exponent is the relative error of the power.
+    The exponent, about ln theta, has a relative error of a few times 2^-24. Its absolute error is
+    the relative error of the power.
     """
     return 2.0**-20 * theta * (1 + theta.clamp(min=1e-300).log().abs())
 
 
 def are_axes(theta: Tensor, slack: Tensor) -> bool:
-    """Return True if frequencies `[R/2]` look like one of several axes, or like all of them.
+    """Return True if frequencies `[R/2]` look as if a function has several axes.
 
-    With one axis, planes of the others don't rotate; with all, each axis's powers restart at 1.
+    Then either some planes don't rotate, or the powers of the base restart for each axis.
     """
     planes = (theta > 2 * slack).nonzero()[:, 0]
     rest = len(planes) and int(planes[-1]) >= len(planes)  # an earlier plane doesn't rotate
@@ -258,9 +258,9 @@ def are_axes(theta: Tensor, slack: Tensor) -> bool:
 def name(theta: Tensor, slack: Tensor) -> tuple[float, Extension | None] | None:
     """Return the base and extension of frequencies `[R/2]` known to within slack `[R/2]`, or None.
 
-    The numbers have as few digits as the tightest explanation allows. The extension is None if the
+    The numbers have as few digits as the best explanation allows. The extension is None if the
     first planes have the frequencies of a base and the other planes are slower, but follow no known
-    formula. NTK is recovered as a larger base.
+    formula. NTK scaling is reported as a larger base.
     """
     rotating = int((theta > 0).sum())
     if not rotating or (theta[:rotating] <= 0).any():
@@ -305,7 +305,7 @@ def _candidates(
 def _bases(theta: Tensor, slack: Tensor, rotating: int) -> tuple[tuple[float, ...], int]:
     """Fit the powers 1, b^(-2/R), ... to as many of the first planes as possible.
 
-    Returns b, in few digits and in all digits, and the number of planes that it fits.
+    Returns candidates for b, with few digits and with all, and the number of planes that b fits.
     """
     planes, j = len(theta), torch.arange(rotating, dtype=torch.float64)
     trust = (theta / slack)[:rotating].clamp(max=1e9).square() * j
@@ -323,5 +323,5 @@ def _bases(theta: Tensor, slack: Tensor, rotating: int) -> tuple[tuple[float, ..
 
 
 def _shortest(value: float, fits: Callable[[float], object]) -> float:
-    """Round `value` to as few digits as fit the measurements, and return it."""
+    """Return `value`, rounded to the fewest digits with which it still fits the measurements."""
     return next(short for digits in range(1, 18) if fits(short := float(f"{value:.{digits}g}")))

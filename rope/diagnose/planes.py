@@ -2,9 +2,9 @@
 
 At position m, the result for x is A_m N(x). N is what precedes the rotation (a norm, gains, or a
 permutation), and A_m is the rotation. Relative to position 0, N cancels: y_m = A_m A_0^{-1} y_0.
-`_structure` finds the matrix G_m = A_m A_0^{-1}, whose entries off the diagonal show which
+`_structure` finds the matrix G_m = A_m A_0^{-1}. Its entries off the diagonal show which
 coordinates form a plane. `_fit_angles` writes each plane's pair as a complex number, and fits
-y_m = alpha y_0 + beta conj(y_0), where a rotation has alpha = e^{i m theta} and beta = 0.
+y_m = alpha y_0 + beta conj(y_0). For a rotation, alpha = e^{i m theta} and beta = 0.
 
 Shapes: D head dimension, H heads, P positions, V vectors, n planes.
 """
@@ -28,11 +28,11 @@ class Structure:
     this error can cause. apart: how much G differs between heads. flat: True if all results lie in
     one hyperplane, as after a norm that subtracts the mean. source `[D]`: the input coordinate of
     each output coordinate, or None unless N is a permutation with gains.
-    Only if source is set: start `[H, n]` and gain `[n]`, the angles and gains of A_0; rest_gain;
-    start_tolerance, the error of a start, below 0.05 only if A_0 predicts all results; uneven, the
-    largest relative difference between the two gains of a plane.
-    `fit` adds alpha and beta `[P, n]`, averaged over heads, at positions `[P]`, and their error,
-    bent. radius `[P, H, n]`: |alpha| per head. Heads are scaled to the first radius and averaged.
+    The next fields need a source. start `[H, n]`: the angles of A_0. gain `[n]`, rest_gain: N's
+    gains in and outside the planes. uneven: the largest relative difference between a plane's two
+    gains. start_tolerance: the error of start, below 0.05 only if A_0 predicts all results.
+    `fit` adds alpha and beta `[P, n]`, at positions `[P]`. They are means over heads, scaled to the
+    first head's radius. bent: their error. radius `[P, H, n]`: |alpha| per head.
     """
 
     name: str
@@ -82,8 +82,8 @@ def _maps(start: Tensor, later: Tensor, eps: float) -> tuple[Tensor, Tensor, flo
     """Fit G_m to results `[H, 1, V, D]` at position 0 and `[H, P, V, D]` at the positions m.
 
     Returns five values: G `[H, P, D, D]` with each row divided by its largest entry, G in units of
-    the results, the misfit, the noise, and the difference between heads in excess of the noise. G
-    is fitted per head and scaled per row, because a decay may scale each head, plane, and position.
+    the results, the misfit, the noise, and how much heads differ beyond the noise. G is fitted per
+    head and scaled per row, because a decay may scale each head, plane, and position differently.
     """
     width, least = start.shape[-1], max(1e-6, eps)
     scale = start.square().mean((0, 1, 2)).sqrt().clamp(min=1e-300)
@@ -109,7 +109,7 @@ def _maps(start: Tensor, later: Tensor, eps: float) -> tuple[Tensor, Tensor, flo
 
 
 def _structure(name: str, x: Tensor, results: Tensor, m: Tensor, eps: float) -> Structure:
-    """Find planes from vectors `[H, V, D]` and their results `[H, P, V, D]` at 0 and at each m."""
+    """Find planes from vectors `[H, V, D]` and their results `[H, P, V, D]`, at 0 and at each m."""
     start, index = results[:, :1], torch.arange(x.shape[-1])
     maps, own, misfit, noise, apart = _maps(start, results[:, 1:], eps)
     moved = (maps - torch.eye(len(index))).abs().amax((0, 1))
@@ -126,7 +126,7 @@ def _structure(name: str, x: Tensor, results: Tensor, m: Tensor, eps: float) -> 
     shared = factors[..., planes.flatten() if len(planes) else index].median(-1, True).values
     bent = [logs - logs[:, -1:] * (m / m[-1])[:, None] for logs in (factors, factors - shared)]
     odd = torch.minimum(*(logs.abs().amax((0, 1)) for logs in bent)) > slack
-    # Neither a decay nor the planes explain these changes, nor does a coordinate that is always 0.
+    # No decay and no plane explains these changes, and the coordinates are not always 0.
     lone = index[~rotates & (strange | odd) & results.flatten(0, 2).any(0)]
     rest, tangled = index[~mutual], index[rotates & ~mutual]
     values = torch.linalg.svdvals((results - results.mean(2, keepdim=True)).flatten(1, 2))
@@ -174,7 +174,7 @@ def _source(first: Tensor, planes: Tensor) -> Tensor | None:
 
 
 def _fit_angles(probe: Probe, structures: list[Structure]) -> None:
-    """Fit alpha and beta for q and k at positions 0 to 8, near powers of two, and at `far`."""
+    """Fit alpha and beta for q and k, at positions 0 to 8, near powers of two, and at `far`."""
     powers = [1 << k for k in range(3, 63) if 1 << k <= probe.far]
     near = [m for power in powers for m in (power - 1, power, power + 1, power + power // 2 + 1)]
     positions = sorted({m for m in (*range(9), *near, probe.far) if m <= probe.far})

@@ -1,7 +1,7 @@
 """Diagnose an engine in any language: write probes to one file, and read answers from another.
 
 The probes are the calls that `diagnose` makes to a correct rotation and to a function that doesn't
-rotate. `diagnose` then runs on the answers. Answers can't show whether the engine overwrites
+rotate. `diagnose` then runs on the answers. Answers don't show whether the engine overwrites its
 inputs or changes dtypes, or exactly where a change begins.
 
 Shapes: B batch, H heads, S sequence, D head dimension.
@@ -40,9 +40,9 @@ def write_probes(
 ) -> int:
     """Write the calls that an engine must answer, in order, and return the number of calls.
 
-    Call 7, for example, consists of `07.q` `[B, H, S, D]` and `07.k` `[B, H_kv, S, D]`, float32
-    numbers that 16-bit dtypes represent exactly, and `07.position_ids` `[B, S]`, int32. Its answers
-    are named `07.q` and `07.k`.
+    Call 7, for example, consists of `07.q` `[B, H, S, D]`, `07.k` `[B, H_kv, S, D]`, both float32,
+    and `07.position_ids` `[B, S]`, int32. The engine's answers have the names `07.q` and `07.k`.
+    16-bit dtypes can represent all numbers in q and k exactly.
     path: must end with .safetensors or .json. The other arguments are as in `diagnose`; with fewer
     heads, the file is smaller.
     Raises ValueError for any other ending, for an odd head_dim, and unless max_position is from 128
@@ -67,8 +67,8 @@ def diagnose_answers(
 ) -> Report:
     """Return the report of `diagnose` on the engine that answered the probes.
 
-    The engine may leave out calls with three rows or with one token. expected, cache: as in
-    `diagnose`. The dtype is the narrowest that represents all q, or all k, exactly.
+    The engine may skip calls with three rows or with one token. expected, cache: as in `diagnose`.
+    The report's dtype is the narrowest that represents all answers for q, or all for k, exactly.
     If any answer contains NaN or infinity, the report names only the first such position.
     Raises OSError or ValueError for a file that can't be read, and ValueError for answers that are
     missing or have the wrong shape.
@@ -111,11 +111,11 @@ def diagnose_answers(
 
 
 def compare_answers(left: str | Path, right: str | Path, probes: str | Path) -> Report:
-    """Return a report on how two engines, such as a trainer and a server, answered the same probes.
+    """Compare two engines, such as a trainer and a server, by their answers to the same probes.
 
-    The report contains the faults that only one file has. It also names the first position from
-    which q or k differs by more than rounding in the narrower dtype can explain, and the largest
-    difference. The rotations in the report are the left file's.
+    Returns a report on the faults that only one file has. It also names the first position where q
+    or k differs by more than rounding in the narrower dtype can explain, and the largest difference
+    of all. The rotations in the report are the left file's.
     Raises the errors of `diagnose_answers`.
     """
     calls = [call for call in _calls(probes, PARTS) if call]
@@ -152,7 +152,7 @@ def _replayed(calls: list[Call], results: list[Call]) -> Callable[..., Any]:
         nonlocal last
         arguments = {"q": q, "k": k, "position_ids": position_ids}
         asked = [i for i, call in enumerate(calls) if _same(call, arguments)]
-        # The same call may occur twice, to compare its two answers.
+        # If a call occurs twice, replay both of its answers, in order.
         for i in sorted(asked, key=lambda i: (i <= last, i)):
             if len(results[i]) == 2 and results[i]["k"].dtype == k.dtype:
                 last = i

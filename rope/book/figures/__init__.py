@@ -1,4 +1,4 @@
-"""Draw the book's figures: one module per chapter, named after the chapter, in one style.
+"""Draw the book's figures in one style. Each chapter with figures has a module of the same name.
 
 Static figures use Matplotlib (`picture`, `subplots`, `panels`, `shapes`), and animations use Altair
 (`chart`). `seeds` draws a line with a band for each trained method. A function that plots

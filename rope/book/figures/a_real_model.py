@@ -1,4 +1,4 @@
-"""Show what changes to the rotation cost a language model, and what individual heads attend to.
+"""Show the cost of changes to a language model's rotation, and what individual heads attend to.
 
 Chapter "A real model". Shapes: S tokens.
 """
@@ -20,10 +20,10 @@ VISIBLE = str.maketrans({"\n": "↵", "\t": "⇥"})
 
 
 def price_list(groups: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]) -> Picture:
-    """Draw one row per change: a bar for the mean increase of the loss, and a mark per text.
+    """Draw one row per change, with a bar for the mean increase in loss and one mark per text.
 
-    groups: maps each panel's title to a dict with one entry per change: the increases of the loss
-    in nats per token, as one list per text with one number per passage.
+    groups: maps each panel's title to a dict that maps each change's name to one list per text. A
+    list has one number per passage: the increase in loss, in nats per token.
     """
     sizes = [len(rows) for rows in groups.values()]
     height = 1.1 + 0.27 * sum(sizes) + 0.35 * (len(groups) - 1)
@@ -56,13 +56,13 @@ def price_list(groups: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]) ->
 
 
 def head_maps(weights: Mapping[str, Tensor], tokens: Sequence[str], *, menu: str = "head") -> Any:
-    """Return attention maps over a short text, with a menu that chooses the head.
+    """Return an attention map over a short text, with a menu for choosing the head.
 
     weights: maps each head's name to its weights `[S, S]`, one row per query. tokens: S strings.
     """
     names, size = [*weights], len(tokens)
-    # A map is a string: four digits per weight, in thousandths, for the keys up to each query. JSON
-    # numbers would need four times the space.
+    # Store a map as a string with four digits per weight, in thousandths, for the keys up to each
+    # query. JSON numbers would need four times the space.
     maps = [
         "".join(f"{1000 * w:04.0f}" for m, row in enumerate(grid.tolist()) for w in row[: m + 1])
         for grid in weights.values()

@@ -9,9 +9,9 @@ from rope.book.figures.style import COLORS, INK
 
 LENGTHS, DEVICES = (8, 16, 24), (2, 4)
 WIDTH, ROW = 300, 24
-LEFT = 66  # pixels: where the boxes begin, to the right of the devices' names
+LEFT = 66  # the width of the device names, in pixels; the boxes begin there
 PART = "floor(datum.t*2*P/S)"  # which of the text's 2P equal parts holds token t
-#: For each scheme, Vega expressions for the device that holds token t, and for t's place there.
+#: Vega expressions by scheme: for the device that holds token t, and for t's place on that device.
 DEVICE = {
     "contiguous": "floor(datum.t*P/S)",
     "head-tail": f"({PART} < P ? {PART} : 2*P - 1 - {PART})",
@@ -103,6 +103,6 @@ def _boxes(rows: alt.Chart, opacity: float = 1) -> alt.Chart:
 
 
 def _text(rows: alt.Chart) -> alt.Chart:
-    """Write the column `text`, left-aligned at the pixel (left, center)."""
+    """Draw each row's `text`, left-aligned at the pixel (left, center)."""
     words = rows.mark_text(align="left", color=INK, fontSize=13)
     return words.encode(**chart.pixels("left", "center"), text="text:N")

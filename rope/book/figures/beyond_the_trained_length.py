@@ -1,7 +1,7 @@
 """Plot what a language model loses, and what it still finds, beyond its trained length.
 
-Chapter "Beyond the trained length". The figures show the loss along long texts, how much of its
-rise disappears if far keys are given trained distances, and which planted words are found.
+Chapter "Beyond the trained length". The figures show the loss along long texts, how much less it
+rises if far keys get trained distances, and how many planted words the model finds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,12 +26,12 @@ LOOKS: dict[str, tuple[str, tuple[int, ...], str]] = {
 RISES = "Loss minus that of the same tokens recomputed, by tokens read. Dotted: the trained length,"
 READ, RISE = "tokens read", "loss above recomputed (nats)"
 
-Losses = Mapping[str, Sequence[float]]  # by text or method: one increase of the loss per block
-Found = Mapping[str, Mapping[int, Sequence[float]]]  # by method and distance: shares found
+Losses = Mapping[str, Sequence[float]]  # the increase in loss per block, by text or method
+Found = Mapping[str, Mapping[int, Sequence[float]]]  # shares of words, by method and distance
 
 
 def along_the_text(rises: Losses, *, trained: int, block: int) -> Picture:
-    """Plot how much the loss on each text has risen against the number of tokens read.
+    """Plot the increase in loss on each text against the number of tokens read.
 
     rises: maps each text to its increases in nats, one per block. trained, block: the trained
     length and the length of a block, in tokens.
@@ -48,9 +48,9 @@ def along_the_text(rises: Losses, *, trained: int, block: int) -> Picture:
 
 
 def methods(rises: Mapping[str, Losses], *, trained: int, block: int) -> Picture:
-    """Plot the increase of the loss along each text, in one panel per text, for several methods.
+    """Plot each method's increase in loss along each text, with one panel per text.
 
-    rises: the increases by text and method, one per block. trained, block: see `along_the_text`.
+    rises: one increase per block, by text and method. trained, block: as in `along_the_text`.
     """
     figure, items = panels(rises, height=6.6, sharex=True, sharey=True)
     summaries = []
@@ -69,10 +69,10 @@ def methods(rises: Mapping[str, Losses], *, trained: int, block: int) -> Picture
 
 
 def undone(shares: Mapping[str, Mapping[str, Losses]], predicted: Mapping[str, float]) -> Picture:
-    """Plot how much of the rise each way of replacing distances undoes, with one mark per draw.
+    """Plot the share of the loss increase that disappears if the distances of far keys change.
 
-    shares: one share per draw, indexed by group of planes, way, and text. predicted: maps each
-    group to the share that new angles alone would explain, drawn as a broad line.
+    shares: one share per random draw, indexed by group of planes, kind of change, and text.
+    predicted: maps each group to the share that new angles alone would explain.
     """
     rows = [(group, way) for group, ways in shares.items() for way in ways]
     figure, ax = subplots(height=1.3 + 0.42 * len(rows))
@@ -141,7 +141,7 @@ def _axes(ax: Any, trained: int, last: int, named: bool = True) -> None:
 
 
 def _listed(rises: Losses, block: int) -> str:
-    """Return text with each line's mean over the first half of the blocks and its last value."""
+    """Return each line's mean over the first half of the blocks and its last value, as text."""
     return "; ".join(
         f"{name} {fmean(values[: len(values) // 2]):+.2f} on average in the first half, "
         f"{values[-1]:+.2f} in the block that ends at {len(values) * block:,}"

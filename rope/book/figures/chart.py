@@ -1,4 +1,4 @@
-"""Provide the parts of animations: Altair charts that run without a kernel or a network.
+"""Build animations as Altair charts, which run without a kernel or a network connection.
 
 A chart is stored as Vega-Lite JSON, which the tests compare. Formulas in that JSON produce all
 motion: sliders set named numbers, and Vega expressions compute positions and angles from them. The
@@ -51,7 +51,7 @@ def menu(name: str, options: Iterable[str | int], value: str | int, label: str) 
 
 
 def chosen(name: str, cases: Mapping[str, str]) -> str:
-    """Return a Vega expression for the case chosen in a menu. The last case is the default."""
+    """Return a Vega expression for the case chosen in the menu `name`, by default the last one."""
     *others, (_, last) = cases.items()
     return "".join(f"{name} == '{case}' ? {value} : " for case, value in others) + last
 
@@ -90,8 +90,8 @@ def _place(
 ) -> Any:
     """Return the encoding of a column on an axis, with fixed limits if a domain is given.
 
-    scale: more arguments for `alt.Scale`, such as {"type": "log"}. axis: arguments for `alt.Axis`,
-    such as `values` and `grid`.
+    scale: other arguments for `alt.Scale`, such as {"type": "log"}. axis: arguments for
+    `alt.Axis`, such as `values` and `grid`.
     """
     encoding: dict[str, Any] = {"axis": alt.Axis(**axis)} if axis else {}
     if domain is not None:
@@ -105,7 +105,7 @@ x, y = partial(_place, alt.X), partial(_place, alt.Y)
 def bare(channel: Any, field: str, low: float, high: float, **scale: Any) -> Any:
     """Return the encoding of a column on a scale from `low` to `high`, without an axis.
 
-    channel: `alt.X` or `alt.Y`. scale: more arguments for `alt.Scale`.
+    channel: `alt.X` or `alt.Y`. scale: other arguments for `alt.Scale`.
     """
     return channel(field, axis=None, scale=alt.Scale(domain=[low, high], nice=False, **scale))
 
@@ -199,10 +199,10 @@ def reading(
     of: alt.Chart | None = None,
     **mark: Any,
 ) -> alt.Chart:
-    """Return text at pixel (x, y) of a view. A Vega expression computes the text.
+    """Return a chart that shows text at pixel (x, y). A Vega expression computes the text.
 
     of: the one-row chart whose columns the expression reads, or None if it reads no columns.
-    name: on the page, the text has the CSS class `<name>_marks`, which tests use to find it.
+    name: the prefix of the text's CSS class, `<name>_marks`, by which tests find the text.
     """
     text = {"align": "left", "baseline": "middle", "color": INK, "fontSize": size} | mark
     row = one(text=expression) if of is None else of.transform_calculate(text=expression)

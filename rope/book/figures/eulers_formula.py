@@ -13,12 +13,12 @@ from rope.book.figures.style import BLUE, GREEN, INK, MUTED, SKY, VERMILION
 
 EXTENT = 2.4  # half the width of the plane in `product_of_numbers`
 W = 1.2 + 0.5j  # the number that z multiplies
-FARTHEST = 5.8  # radians, small enough that z w makes less than a full turn
+FARTHEST = 5.8  # the largest angle of z in radians; the angle of z w stays below a full turn
 WORDS = ("the", "dog", "bit", "the", "man", "and", "then", "the", "man", "bit", "the", "dog")
 
 
 def product_of_numbers() -> Any:
-    """Show a grid and w multiplied by z, with sliders for the angle and the length of z."""
+    """Show a grid and a number w, both multiplied by z. Sliders set the angle and length of z."""
     plane = chart.square(
         chart.plane(EXTENT),
         _grid("1", "0").mark_rule(color=MUTED, strokeWidth=1, strokeDash=[3, 3]),
@@ -60,7 +60,7 @@ def _grid(re: str, im: str) -> alt.Chart:
 
 
 def marching() -> Any:
-    """Show 1 multiplied by a number of length 1, once per token. Sliders set angle and token."""
+    """Show 1 multiplied by a unit complex number, once per token. Sliders set angle and token."""
     words = alt.Chart(chart.data(word=WORDS, at=range(len(WORDS)))).transform_calculate(
         x="1.2*cos(datum.at*theta)", y="1.2*sin(datum.at*theta)"
     )
@@ -86,7 +86,7 @@ def marching() -> Any:
 
 
 def seen_from_q() -> Any:
-    """Show q and k, both of length 1, multiplied by q*. Sliders set q, k, and the progress."""
+    """Show q and k multiplied by the conjugate of q. Sliders set q, k, and the progress."""
     line: dict[str, Any] = {**chart.coordinates(1.25), "x2": "x2:Q", "y2": "y2:Q"}
     foot = {"x": "real*q_x", "y": "real*q_y"}  # the projection of k onto q ends here
     drop = chart.one(**foot, x2="k_x", y2="k_y").encode(**line)
@@ -115,7 +115,7 @@ def seen_from_q() -> Any:
 
 
 def _finish(plane: Any, lines: list[str], *params: Any, play: dict[str, Any], words: str) -> Any:
-    """Return the plane, with one line of text per expression to its right."""
+    """Return the plane with text on its right, one line per expression in `lines`."""
     texts = chart.readings(lines, size=17, y=30, step=30, width=270, height=30 * len(lines) + 30)
     both = alt.hconcat(plane, texts, spacing=30).add_params(*params)
     return chart.finish(both, alt_text=words, play={"min": 0, **play})

@@ -73,9 +73,9 @@ def explorer(
     start: the `head` (its index in `heads`), `query`, and `key` to show first; `query` and `key`
     are indices into the text. `fast` and `slow`, the planes on the two large dials, are optional.
     By default, these are planes 0 and floor(0.75 P) of P planes.
-    questions: each one has `ask`, `options`, `right` (the index of the right option), `answer`,
-    `numbers` (the names of the numbers to compare before and after the guess), and the states
-    `before` and `after` the guess. A state has the keys of `start`, and may also have `distance`,
+    questions: dicts with the keys `ask`, `options`, `right` (the index of the right option),
+    `answer`, `numbers` (the numbers to compare before and after the guess), `before`, and `after`
+    (the states before and after it). A state has the keys of `start` and, optionally, `distance`,
     `shift`, and `stretch`. A question should be about the text and the two large dials, because
     the page keeps these in view next to it.
     """

@@ -12,11 +12,11 @@ from rope.book.figures.style import MUTED
 def found_by_distance(
     methods: Mapping[str, Runs], distances: Sequence[int], context: int, guess: float
 ) -> Picture:
-    """Plot the share of names found against the distance: one panel per method, one line per seed.
+    """Plot the share of names found against distance, with a panel per method and a line per seed.
 
-    methods: maps each method to one list per seed. A list has one share per distance, or None if
+    methods: maps each method to one list per seed. A list has one share per distance, or None where
     the model has no such position. context: the trained length in tokens, drawn as a dotted line.
-    guess: the share that guessing would find, drawn as a dashed line.
+    guess: the share found by guessing, drawn as a dashed line.
     """
     rows = -(-len(methods) // 2)
     figure, items = panels(methods, columns=2, height=0.5 + 1.5 * rows, sharex=True, sharey=True)

@@ -1,6 +1,6 @@
-"""Plot cosine errors against the position, from angles in float32 and in float64.
+"""Plot the errors of cosines of float32 and float64 angles against the position.
 
-Chapter "From maths to PyTorch". mpmath computes the true cosine to 30 digits.
+Chapter "From maths to PyTorch". mpmath computes the exact cosines to 30 digits.
 """
 
 import mpmath

@@ -9,7 +9,7 @@ from rope.book.figures import Picture, picture, shapes, subplots
 from rope.book.figures.style import BLUE, GREEN, INK, OCHRE, PURPLE, SKY, VERMILION
 
 WIDTH, HEIGHT = 1.28, 0.5  # the size of a chapter's box, in data units
-COLUMNS, STEP, ROW = 4, 1.38, 0.6  # the number of columns, their distance, and the rows' distance
+COLUMNS, STEP, ROW = 4, 1.38, 0.6  # the number of columns, and the spacing of columns and rows
 PART = 0.9  # the distance from a part's last row to the next part
 BOX = "round,pad=0.02,rounding_size=0.08"
 

@@ -1,6 +1,6 @@
 """Show bugs at a glance: plot the position that each plane shows against the position it was given.
 
-Chapter "Is my RoPE right?". A plane of frequency theta that was rotated by the angle a shows the
+Chapter "Is my RoPE right?". If a plane of frequency theta was rotated by the angle a, it shows the
 position a / theta. If all planes show the same wrong position, they were given that position. If
 the planes differ, their frequencies are wrong or their tables are rounded.
 """

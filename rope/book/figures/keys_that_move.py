@@ -1,7 +1,7 @@
 """Show keys that are moved one position at a time and rounded each time: chapter "Keys that move".
 
-`hands` draws one row of dials per key, with one dial per plane. A dial's hand is the plane's pair
-of coordinates, divided by the pair's norm before any move.
+`hands` draws one row of dials per key, with one dial per plane. A dial's hand shows the plane's
+pair of coordinates, divided by the norm that the pair had before the first move.
 
 Shapes: F frames, K keys, P planes.
 """
@@ -27,8 +27,8 @@ def hands(
 
     moves: `[F]`, the number of moves in each frame. The numbers start at 0 and are evenly spaced.
     planes: `[P]`, the planes' indices.
-    once, steps: complex `[F, K, P]`, the hands moved in one step and one position at a time.
-    off: `[F, 2]`, the relative errors of the keys moved in one step and one position at a time.
+    once, steps: complex `[F, K, P]`, the hands after a single move, and after moves by −1.
+    off: `[F, 2]`, the relative errors of the keys in these two cases.
     """
     spacing, count, height = moves[1] - moves[0], len(planes), once.shape[1]
     width = DIAL * count

@@ -1,9 +1,9 @@
 """Show how context extensions change the frequencies: chapter "Longer than the training text".
 
 `loss_curves` plots a model's loss along a text. `angles_met` draws the angles that a longer text
-adds in one plane. `spectrum` shows the ratio theta'_j / theta_j of each plane, and below, its turns
-within the trained length L and within s L. Vega evaluates the formulas of `rope.extensions` at the
-sliders' values. A test compares the results for each plane and method with the package.
+adds in one plane. `spectrum` shows each plane's ratio theta'_j / theta_j and the turns that it
+makes within the trained length L and within s L. Vega evaluates the formulas of `rope.extensions`
+for the sliders' values. A test compares the results for each plane and method with the package.
 """
 
 import math
@@ -37,7 +37,7 @@ RATIOS = {
 def loss_curves(losses: Mapping[str, Sequence[float]], *, trained: int, block: int) -> Picture:
     """Plot a text's loss in each block against the number of tokens read, one line per method.
 
-    losses: maps each method to one loss per block, in nats per token. trained, block: in tokens.
+    losses: maps each method to one loss per block, in nats. trained, block: lengths in tokens.
     """
     figure, ax = subplots(height=3.0)
     for (name, values), color, mark in zip(losses.items(), (VERMILION, BLUE), "os", strict=True):
@@ -55,8 +55,8 @@ def angles_met(theta: float, changed: Mapping[str, float], *, trained: int, leng
     """Draw one circle per method, with the angles met in training and the new angles beyond them.
 
     theta: the plane's frequency in training, in radians per position. changed: maps each method to
-    the plane's frequency in the longer text. trained, length: the lengths of the texts in training
-    and in use, in tokens. Dots mark the multiples of `trained` and the largest distance.
+    the plane's frequency in the longer text. trained, length: the number of tokens in training and
+    in the longer text. Dots mark the multiples of `trained` and the largest distance.
     """
     seen, farthest = (trained - 1) * theta, length - 1
     figure, items = panels(changed, columns=len(changed), height=2.0)
@@ -88,7 +88,7 @@ def spectrum(long_factor: tuple[float, ...], *, base: float, length: int, factor
     """Show each plane's new frequency divided by its old one, with controls for the settings.
 
     long_factor: LongRoPE's factors, one per plane, which a search found for one model.
-    base, length, factor: the settings of that model, which the sliders don't change.
+    base, length, factor: that model's settings, which the sliders don't change.
     """
     searched = f"method == '{LONGROPE}'"
     parameters = [

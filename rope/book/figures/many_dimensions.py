@@ -1,4 +1,4 @@
-"""Draw the planes of a vector, and the scores that the planes add up to: chapter "Many dimensions".
+"""Draw the planes of a vector, and the sum of the planes' scores: chapter "Many dimensions".
 
 Position m rotates plane j by m theta_j with theta_j = b^(-2j/d). The score of a query at m and a
 key at n is the sum over planes of A_j cos((n - m) theta_j + phi_j). In plane j, the amplitude A_j
@@ -19,7 +19,7 @@ DIALS_DIM, DIALS_LAST, EXTENT = 8, 100, 1.1
 DIAL = 150  # pixels; two dials fit side by side on a page that is 390 pixels wide
 
 DIM = 16  # the width of the head whose score is drawn
-PLANES = (0, 1, 2, 7)  # the planes in use: the three highest frequencies and the lowest
+PLANES = (0, 1, 2, 7)  # the planes with the three highest frequencies, and the slowest plane
 THETAS = [float(theta) for theta in inverse_frequencies(DIM)[list(PLANES)]]
 PREVIOUS = (6.0, 6.0, 6.0, 0.0)  # A_j / √d of a head that reads the previous token
 PHASES = [round(theta, 2) for theta in THETAS]  # that head's phases
@@ -66,7 +66,7 @@ def _dial(j: int, theta: float, color: str) -> alt.VConcatChart:
 def head_score() -> Any:
     """Show a head's score and weight against n - m, with sliders for amplitudes and phases.
 
-    The figure first shows a head that reads the previous token. The weights are over n <= m.
+    The figure first shows a head that reads the previous token. Later keys are masked.
     """
     sliders, terms = [], []
     for j, theta, amplitude, phase in zip(PLANES, THETAS, PREVIOUS, PHASES, strict=True):
@@ -122,9 +122,9 @@ def _weights(scored: alt.Chart, x: alt.X) -> alt.LayerChart:
 
 
 def plane_by_plane() -> Picture:
-    """Draw the cosine of every fourth plane against the distance, for a head that looks back by 1.
+    """Draw every fourth plane's cosine against the distance, for a head that looks one token back.
 
-    Each plane has a row, the fastest at the top. The head has 128 coordinates.
+    Each plane has its own row, with the fastest plane at the top. The head has 128 coordinates.
     """
     figure, ax = subplots(height=3.4)
     thetas, distances = inverse_frequencies(128)[::4], np.arange(LAST + 1)
@@ -146,7 +146,7 @@ def plane_by_plane() -> Picture:
 
 
 def more_planes() -> Picture:
-    """Draw the scores of a head that looks one token back with 1, 2, 8, and 64 planes."""
+    """Draw the scores of a head that reads the previous token, for 1, 2, 8, and 64 planes."""
     figure, axes = subplots(4, 1, height=5.6, sharex=True)
     distances = np.arange(129)
     for ax, count in zip(axes, (1, 2, 8, 64), strict=True):

@@ -67,7 +67,7 @@ def strips_and_grid(at: tuple[int, int], **heads: Tensor) -> Picture:
     """Draw the attention weights of the patch in row and column `at`, one map per head.
 
     heads: maps each title (with _ for spaces) to weights `[rows, columns]`. The area of a square
-    is proportional to its weight; weights of at most 1% of the largest are left out. The query's
+    is proportional to its weight. Weights of at most 1% of the largest are not drawn. The query's
     own square is orange.
     """
     figure, items = panels(heads, columns=len(heads), height=3.1, sharey=True)
@@ -104,7 +104,7 @@ def attention_maps(**heads: Tensor) -> Picture:
         for row, column in (weights > 0.1).nonzero().tolist():
             weight = weights[row, column].item()
             x, y, side = column - reach, row - reach, math.sqrt(weight)
-            # The area, not the shade, shows the weight: one color is visible in both themes.
+            # Show the weight as an area, not a shade, so that it is visible in both themes.
             shapes.box(ax, x - side / 2, y - side / 2, side, side, facecolor=BLUE)
             text = f"{weight:.2f}".lstrip("0")  # printed on the side away from the query
             ax.text(1.9 * x, y, text, **shapes.CENTERED)
@@ -182,7 +182,7 @@ def _score(row: str, column: str) -> str:
 def section_map(base: float, **orders: tuple[Sequence[int], bool]) -> Picture:
     """Plot the wavelength of each plane and the axis that rotates the plane, one panel per order.
 
-    orders: maps each title (with _ for spaces) to a pair: the sections, and True if interleaved.
+    orders: maps each title (with _ for spaces) to the pair (sections, interleaved).
     """
     figure, items = panels(orders, height=4.6, sharex=True)
     for ax, name, (sections, interleaved) in items:

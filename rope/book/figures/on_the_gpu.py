@@ -121,8 +121,8 @@ def decoding(operations: int) -> Picture:
     )
 
 
-#: A marker for each competitor; a figure uses them in this order. Looks that share a color have
-#: different dashes.
+#: Each competitor's marker. Figures list the competitors in this order. If two competitors share a
+#: color, their dashes differ.
 MARKERS = {
     "rope": "o",
     "transformers": "s",

@@ -10,11 +10,11 @@ from rope.book.figures import Picture, panels, picture, shapes, subplots
 from rope.book.figures.seeds import Runs, draw_runs, end_labels
 from rope.book.figures.style import COLORS, INK, MUTED
 
-BITS = 4  # the digits of the counter
+BITS = 4  # the number of the counter's digits
 
 
 def shuffled(word: str, weights: Mapping[str, Tensor]) -> Picture:
-    """Draw one sentence per row, with an arch from a word to each word that it looks at.
+    """Draw one sentence per row, with an arch from a word to each word that it attends to.
 
     weights: maps each sentence to the word's attention weights `[S]`. The thickness of an arch is
     proportional to its weight. The same word has the same color in each sentence.
@@ -67,7 +67,7 @@ def counter() -> Picture:
 
 
 def clocks(positions: Sequence[int], thetas: Sequence[float]) -> Picture:
-    """Draw one clock hand per frequency in thetas (radians per position), one row per position."""
+    """Draw one row of clocks per position. thetas: each clock's frequency, in rad per position."""
     figure, axes = subplots(len(positions), len(thetas), height=1.75 * len(positions))
     for row, position in zip(axes, positions, strict=True):
         for ax, theta, color in zip(row, thetas, COLORS, strict=False):
@@ -92,10 +92,10 @@ def clocks(positions: Sequence[int], thetas: Sequence[float]) -> Picture:
 
 
 def losses(steps: Sequence[int], runs: Mapping[str, Runs]) -> Picture:
-    """Plot the validation loss against the step: a line for the mean, a band for all seeds.
+    """Plot the validation loss against the step, with a line for the mean and a band for all seeds.
 
-    runs: maps each method to one list of losses per seed. The first loss, before any training, is
-    not plotted.
+    runs: maps each method to one list of losses per seed. The first loss, measured before training,
+    is not plotted.
     """
     figure, ax = subplots(height=3.4)
     later = {name: [seed[1:] for seed in seeds] for name, seeds in runs.items()}

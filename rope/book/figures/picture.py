@@ -1,7 +1,7 @@
 """Turn a Matplotlib figure into an SVG that is identical on every machine.
 
-The tests compare the stored SVG as a string. Therefore it contains no date, version, or random id,
-and its coordinates are rounded to a hundredth of a point.
+The tests compare the stored SVG as a string. The SVG therefore contains no date, version, or random
+id, and its coordinates are rounded to a hundredth of a point.
 """
 
 import io
@@ -17,7 +17,7 @@ from rope.book.figures.style import SETTINGS
 
 FONTS = "'DejaVu Sans', Verdana, sans-serif"
 NUMBER = re.compile(r"((?:matrix|scale)\([^)]*\))|(-?\d+\.\d+(?:e-?\d+)?)")
-PIXELS_PER_POINT = 1.5  # ten-point text then has the size of the page's text
+PIXELS_PER_POINT = 1.5  # makes ten-point text as large as the page's text
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,4 +1,4 @@
-"""Show an angle that is computed with few significant bits, and measured errors of tables.
+"""Show an angle computed with few significant bits, and the measured errors of tables.
 
 Chapter "How exact must it be?". Let rd(x) be the number with p significant bits nearest to x. Then
 
@@ -14,7 +14,7 @@ from rope.book.figures import Picture, chart, picture, subplots
 from rope.book.figures.style import BLUE, INK, VERMILION
 
 DIM, BASE = 128, 10000.0
-BIG = 1.5 * 2.0**52  # adding it to a float64 and subtracting it again rounds to an integer
+BIG = 1.5 * 2.0**52  # to round a float64 to an integer, add BIG and then subtract it
 EXTENT = 1.3
 
 
@@ -58,7 +58,7 @@ def rounded_angle() -> Any:
 
 
 def _nearest(name: str) -> tuple[alt.Parameter, alt.Parameter]:
-    """Return parameters for the spacing of `bits`-bit numbers near `name`, and for the nearest."""
+    """Return parameters for the spacing of `bits`-bit numbers near `name` and the nearest one."""
     # Without the 1e-12, the computed logarithm of a power of two may be just below an integer.
     spacing = f"pow(2, floor(log({name})/LN2 + 1e-12) - bits + 1)"
     rounded = f"({name}/{name}_step + {BIG:.0f} - {BIG:.0f})*{name}_step"

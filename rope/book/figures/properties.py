@@ -1,4 +1,4 @@
-"""Show whether a score decays with distance, and where the angles are new in a longer text.
+"""Show whether a score decays with distance, and at which distances angles are new.
 
 Chapter "Properties". Let theta_j = b^(-2j/d). At the distance delta, the mean over the planes is
 
@@ -22,11 +22,11 @@ from rope.frequencies import inverse_frequencies, rotary_tables
 PLANES, STEPS, DECADES = 64, 180, 5
 LENGTH = 4096  # the trained length
 SHOWN, LOWEST = (40, 50, 63), 14  # planes to draw; the number of planes whose cosine only falls
-READ = (1, 2, 5, 10, 20, 50, 100, 255)  # distances at which scores are read
+READ = (1, 2, 5, 10, 20, 50, 100, 255)  # distances with ticks, and with scores in the alt text
 
 
 def decay_chart() -> Any:
-    """Show the mean and its trend against the distance. Sliders set the base, d, and a distance."""
+    """Plot the mean and its trend against the distance, with sliders for base, d, and distance."""
     grid = alt.Chart(alt.sequence(0, STEPS * PLANES, as_="k"))
     rows = _mean_over_planes(grid, f"floor(pow(10, {DECADES}*floor(datum.k/{PLANES})/{STEPS}))")
     ticks = alt.Axis(values=[10**power for power in range(DECADES + 1)], grid=False)
@@ -58,7 +58,7 @@ def decay_chart() -> Any:
 
 
 def _mean_over_planes(rows: alt.Chart, m: str) -> alt.Chart:
-    """Return one row per distance m with the mean over planes, from rows numbered by column k."""
+    """Return the mean cosine at each distance. m: a Vega expression for the distance of row k."""
     planes = rows.transform_calculate(m=m, j=f"datum.k%{PLANES}").transform_filter("datum.j < d/2")
     cosines = planes.transform_calculate(c="cos(datum.m*pow(10, -logbase*2*datum.j/d))")
     return cosines.transform_aggregate(mean="mean(c)", groupby=["m"])
@@ -86,7 +86,7 @@ def falling() -> Picture:
 
 
 def new_angles(*, farthest: int, marked: Sequence[int]) -> Picture:
-    """Draw, for each plane, the distances whose angle is beyond the arc of trained distances.
+    """Draw, for each plane, the distances whose angles lie beyond the angles met in training.
 
     farthest: the right end of the axis. marked: distances at which to count the new angles.
     """
@@ -116,8 +116,8 @@ def new_angles(*, farthest: int, marked: Sequence[int]) -> Picture:
 def scores_and_bounds(heads: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> Picture:
     """Plot each head's mean scores against the distance, first alone and then with their bounds.
 
-    heads: maps each name to a pair: the scores and the bounds at distances 0, 1, 2, ... The
-    distance axis is logarithmic, so distance 0 is left out.
+    heads: maps each name to a pair: the scores and the bounds at distances 0, 1, 2, ... Distance 0
+    is not plotted, because the axis is logarithmic.
     """
     figure, (upper, lower) = subplots(2, height=4.6, sharex=True)
     summaries = []

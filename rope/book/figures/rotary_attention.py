@@ -71,8 +71,8 @@ def _scores(rows: alt.Chart) -> alt.LayerChart:
 def padded_picture(positions: Tensor, mask: Tensor) -> Picture:
     """Draw the slots of a padded batch with their positions, and the attention mask below them.
 
-    positions: integers `[B, T]`, with -1 for padding. The last column, which is drawn in a frame,
-    belongs to the next token. mask: bool `[B, T, T]`.
+    positions: integers `[B, T]`, with -1 for padding. The last column is the next token's; a frame
+    marks it. mask: bool `[B, T, T]`.
     """
     rows, size = positions.shape
     figure, axes = subplots(1, rows, height=3.4, squeeze=False)

@@ -1,4 +1,4 @@
-"""Show where a layer of DeepSeek-V4 rotates, and the positions of its compressed entries.
+"""Show which vectors a DeepSeek-V4 layer rotates, and the positions of its compressed entries.
 
 Chapter "When values are rotated too".
 """
@@ -45,7 +45,7 @@ def layer() -> Picture:
 
 
 def visible(query: int, ratio: int, window: int, tokens: int) -> Picture:
-    """Draw a row of tokens above their groups, with a dot per entry, and color what a query reads.
+    """Draw tokens, their groups, and a dot per compressed entry, and color what a query reads.
 
     query: the position of the query. ratio: the number of tokens per group. window: the number of
     latest tokens that the query reads one by one.

@@ -16,7 +16,7 @@ from rope.reference import score
 
 Q, K = (0.92, 0.25), (0.35, 0.75)  # the vectors in `turning_pair`
 LAST, THETA = 32, 0.2
-FAR, SEEN_THETA = 8, 0.4  # in `seen_from_the_query`: the farthest offset, radians per position
+FAR, SEEN_THETA = 8, 0.4  # the farthest offset and the frequency in `seen_from_the_query`
 
 
 def score_tables(tables: dict[str, NDArray[Any]]) -> Any:
@@ -75,7 +75,7 @@ def turning_pair() -> Any:
         chart.arrow("q_x", "q_y", BLUE, extent=extent, label="q", width=4),
         chart.arrow("k_x", "k_y", VERMILION, extent=extent, label="k", width=4),
     )
-    offsets = range(-LAST, LAST + 1)  # one of the two tokens is at position 0
+    offsets = range(-LAST, LAST + 1)  # for each offset, one of the two tokens is at position 0
     scores = [score(Q, K, max(-r, 0), max(r, 0), [THETA]) for r in offsets]
     places = "'q at ' + format(m + shift, '.0f') + ', k at ' + format(n + shift, '.0f')"
     places += " + ', n − m = ' + format(n - m, 'd')"

@@ -7,7 +7,7 @@ from rope.book.figures.style import BLUE, VERMILION
 
 
 def one_displacement(free: Sequence[float], commuting: Sequence[float]) -> Picture:
-    """Plot the score at one displacement against the column of its start, for two encodings."""
+    """Plot two encodings' scores at one displacement against the column of the first patch."""
     figure, ax = subplots(height=3.0)
     steps = range(len(free))
     ax.plot(steps, commuting, "o-", color=BLUE, label="generators that commute", markersize=4)

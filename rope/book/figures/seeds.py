@@ -85,8 +85,8 @@ def end_labels(ax: Any, ends: Sequence[tuple[float, float, str]]) -> None:
 def apart(places: Sequence[float], gap: float, top: float) -> list[float]:
     """Move ascending places as little as possible, so that they are at least `gap` apart.
 
-    If they fit, the places stay between 0 and top. With k gaps subtracted, the k-th place must not
-    decrease as k grows. The function therefore solves an isotonic regression by least squares.
+    If they fit, the places stay between 0 and top. If k gaps are subtracted from the k-th place,
+    the places must still ascend. The function therefore solves a least-squares isotonic regression.
 
     >>> apart([1.0, 1.0, 9.0], gap=2.0, top=10.0)
     [0.0, 2.0, 9.0]

@@ -25,7 +25,7 @@ def arrow(ax: Any, start: Point, tip: Point, color: str, **style: Any) -> None:
 def arc(
     center: Point, radii: Point, start: float, end: float, steps: int = 40
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return x and y of the points on an ellipse between two angles in radians, for `ax.plot`."""
+    """Return the coordinates x and y of an arc of an ellipse. start, end: angles in radians."""
     angles = np.linspace(start, end, steps + 1)
     return center[0] + radii[0] * np.cos(angles), center[1] + radii[1] * np.sin(angles)
 

@@ -14,9 +14,9 @@ from rope.book.measured.intervals import interval
 def above_rope(values: Mapping[str, Mapping[str, Sequence[float]]]) -> Picture:
     """Plot each method's loss minus RoPE's, with one column per setting and one row per method.
 
-    A dot is a seed, and a bar is a 95% t interval, with a mark at the mean.
-    values: maps each setting, such as "text, 128", to a dict from each method to its differences
-    in nats, one per seed. The methods are sorted by their means in the first setting.
+    A dot shows one seed. A bar shows the 95% t interval, and a mark on the bar shows the mean.
+    values: maps each setting, such as "text, 128", to a dict that maps each method to its
+    differences in nats, one per seed. The methods are sorted by their means in the first setting.
     """
     first = next(iter(values.values()))
     names = sorted(first, key=lambda name: fmean(first[name]))

@@ -46,7 +46,7 @@ def scores_by_distance(
 def norms_by_plane(heads: Mapping[str, Sequence[float]], wavelengths: Sequence[float]) -> Picture:
     """Plot how much each plane can add to a score, with one panel per head.
 
-    heads: maps each title to one product of norms per plane. wavelengths: per plane, in positions.
+    heads: maps each title to one product of norms per plane. wavelengths: one per plane.
     """
     planes = len(wavelengths)
     figure, items = panels(heads, height=1.3 + 1.2 * len(heads), sharex=True)
@@ -72,10 +72,10 @@ def norms_by_plane(heads: Mapping[str, Sequence[float]], wavelengths: Sequence[f
 
 
 def head_prices(prices: Mapping[str, Tensor], named: Mapping[tuple[int, int], str]) -> Picture:
-    """Draw how much disturbing each head increases the loss, one panel per kind of disturbance.
+    """Draw the increase in loss from disturbing each head, with one panel per kind of disturbance.
 
-    prices: maps each title to the increases of the loss, `[blocks, heads]`; from 8 nats on, a cell
-    is black. named: maps the (block, head) of each framed head to the frame's color.
+    prices: maps each title to the increases in loss, `[blocks, heads]`. A cell is black at 8 nats
+    or more. named: maps the (block, head) of each head to frame to the frame's color.
     """
     figure, items = panels(prices, height=1.0 + 1.75 * len(prices), sharex=True)
     summaries = []

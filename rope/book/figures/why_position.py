@@ -1,4 +1,4 @@
-"""Draw what masks show, and what an added position does to scores and words: "Why position?"."""
+"""Draw attention under masks, and the effect of added positions: chapter "Why position?"."""
 
 import math
 from collections.abc import Mapping
@@ -13,8 +13,8 @@ from rope.reference import rotation_matrix
 def weight_tables(tables: Mapping[str, Tensor]) -> Picture:
     """Draw one table of attention weights per mask, with one row per query.
 
-    tables: maps each mask's name to its weights `[S, S]`. A weight of 0 is left blank. The
-    stronger the weight, the darker its cell.
+    tables: maps each mask's name to its weights `[S, S]`. The larger a weight, the darker its cell.
+    A weight of 0 is left blank.
     """
     figure, items = panels(tables, columns=2, height=5.4)
     summaries = []
@@ -44,8 +44,8 @@ def four_terms(word: Tensor, p: Tensor, random: Tensor, identity: Tensor, step: 
 
     word: the embedding x `[D]`, the same for every token. p: position vectors `[S, D]`. The maps
     use every `step`-th vector, about 16 in all, so that the stored picture stays small. random,
-    identity: two matrices W `[D, D]`; the mixed terms use the random one. Each map shows its term
-    minus the mean.
+    identity: two matrices W `[D, D]`; the mixed terms use the random one. Each map shows a term
+    minus its mean.
     """
     at = p[::step]
     x = word.expand(len(at), -1)
@@ -77,7 +77,7 @@ def four_terms(word: Tensor, p: Tensor, random: Tensor, identity: Tensor, step: 
 
 
 def length_and_angle(p: tuple[float, float], angle: float) -> Picture:
-    """Draw the words (2, 0) and (4, 0) as they are, after adding p, and after rotating them."""
+    """Draw the words (2, 0) and (4, 0) unchanged, with p added, and rotated by `angle`."""
     words = ((2.0, 0.0), (4.0, 0.0))
     matrix = rotation_matrix(1, [angle])
     added = [(x + p[0], y + p[1]) for x, y in words]

@@ -21,13 +21,13 @@ WIDTH, EXTENT = 290, 1.4
 BLOCKS = ("one pair of eigenvalues", "Jordan block")
 
 KEYS = {"a": (0.9, -0.1), "b": (0.15, 0.8)}  # the keys of two words
-PLACES = {"a": 3, "b": 7, "c": 5}  # the positions of both keys and of a third key
+PLACES = {"a": 3, "b": 7, "c": 5}  # the positions of the two keys and of a third key
 ADDED = "position added"
 MOVES = {  # the matrix that moves a key by one position
     "rotated": rotation_matrix(1, [0.5]),
     "rotated and stretched": 1.15 * rotation_matrix(1, [0.5]),
     "sheared": np.array([[1.0, 0.4], [0.0, 1.0]]),
-    ADDED: np.eye(2),  # the step of the sinusoid is added separately
+    ADDED: np.eye(2),  # the change of the sinusoid is added separately
 }
 
 SCALE, ELLIPSE_THETA = np.diag([2.0, 1.0]), np.pi / 6  # S and theta in M = S R_1 S^-1
@@ -41,14 +41,14 @@ def added(n: int) -> NDArray[Any]:
 
 
 def on_ellipses(m: int, n: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return (M^-T)^m q and M^n k."""
+    """Return the query (M^-T)^m q and the key M^n k."""
     inverse = np.linalg.inv(SCALE)
     query = inverse @ rotation_matrix(m, [ELLIPSE_THETA]) @ SCALE @ QUERY
     return query, SCALE @ rotation_matrix(n, [ELLIPSE_THETA]) @ inverse @ KEY
 
 
 def ellipses() -> Picture:
-    """Draw both ellipses with two query-key pairs, and plot a moving pair's norms and its score."""
+    """Draw the ellipses of queries and keys, and plot the norms and the score of a moving pair."""
     figure, (plane, curve) = subplots(2, 1, height=5.0, height_ratios=(1.25, 1))
     for which, (name, color) in enumerate((("query", BLUE), ("key", VERMILION))):
         points = np.array([on_ellipses(step, step)[which] for step in range(13)])
@@ -171,7 +171,7 @@ def _scores() -> alt.LayerChart:
     between = alt.Chart(alt.sequence(-REACH, REACH + 0.01, 0.03, as_="offset"))
     at = alt.Chart(chart.data(offset=range(-REACH, REACH + 1)))
     # For a Jordan block with eigenvalue z, M^r contains r z^(r-1). A key of norm 1/4 keeps the
-    # score within the axis.
+    # score within the limits of the axis.
     power = "exp(growth*{r})*cos({r}*theta)"
     value = (
         f"block == '{BLOCKS[0]}' ? {power.format(r='datum.offset')}"

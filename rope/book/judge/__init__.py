@@ -2,7 +2,7 @@
 
 `judge(1, rotate)` calls the reader's `rotate` on simple inputs, then on random inputs with a fixed
 seed. If a result differs from the correct function's result (`right.py`), the judge compares the
-answer with every known mistake (`mistakes/`) and names the mistake that has the same results.
+answer with every known mistake (`mistakes/`) and names the mistake that yields the same results.
 Steps 1 to 3 need only Python's standard library and run in the built page.
 """
 
@@ -52,7 +52,7 @@ def judge(step: int, *answers: Function) -> None:
 def verdict(step: int, *answers: Function, announce: Function = lambda text: None) -> Verdict:
     """Return the verdict on the answers to a step. Pass each function that the step asks for.
 
-    announce: receives a line of text before a wrong answer is compared with known mistakes.
+    announce: a function to call with a line of text before the slow search for a known mistake.
     Raises ValueError unless `step` is 1 to 9 and there is one answer for each function.
     """
     if step not in STEPS:
@@ -79,7 +79,7 @@ def asked(step: int) -> tuple[Part, ...]:
 
 
 def _fault_before(step: int) -> Callable[[Function, BaseException | None], Fault | None]:
-    """Return a function that judges an answer's calls to the functions of earlier steps."""
+    """Return a function that finds faults in the earlier steps' functions that an answer calls."""
 
     def fault(answer: Function, error: BaseException | None) -> Fault | None:
         called = getclosurevars(answer).globals if isfunction(answer) else {}

@@ -46,9 +46,9 @@ class Part:
     call: calls an answer and checks the shape and dtype of the result.
     view: returns the part of a result that is compared.
     roundings: the tolerance, in roundings of the result's dtype.
-    near: a mistake is named only if it matches on the first `near` inputs. None means all inputs.
-    far: the cause if the results are wrong only after the first `near` inputs.
-    check: given a correct answer and the correct function, returns a hidden fault's cause or "".
+    near: the number of first inputs on which a mistake must match to be named. None means all.
+    far: the cause to report if the results are wrong only after the first `near` inputs.
+    check: called with a right answer and the correct function; returns a hidden fault or "".
     """
 
     step: int
@@ -73,9 +73,7 @@ class Part:
         return [CHAPTER, *patches.select("right", *self.ways)]
 
     def mistakes(self) -> Iterator[tuple[str, Function]]:
-        """Yield, for each known mistake and each accepted solution, the sentence that describes the
-        mistake, and a copy of the solution with the mistake.
-        """
+        """Yield pairs: a known mistake's sentence, and an accepted solution with this mistake."""
         texts = [CHAPTER, *patches.select("same", self.step)]
         for step in (self.step, *self.earlier):
             before = "in the tables, " if step == 4 else "in the rotation, "
@@ -134,7 +132,7 @@ def shown(value: Any) -> str:
 
 
 def places(value: Any, at: str = "") -> list[str]:
-    """Return the indices of each number in a nested result, such as "[1][0]"."""
+    """Return the index of each number in a nested result as text, such as "[1][0]"."""
     if not shape(value):
         return [at] * len(numbers(value))
     return [one for n, part in enumerate(value) for one in places(part, f"{at}[{n}]")]
@@ -161,7 +159,7 @@ def judged(
     """Return the fault in an answer or, if the answer is right, a text that says what was tried.
 
     earlier: looks for a fault in the functions from earlier steps that a wrong answer calls.
-    announce: receives a line of text before the answer is compared with known mistakes.
+    announce: a function to call with a line of text before the slow search for a known mistake.
     """
     if not callable(answer):
         return Fault(f"{part.name} must be a function, but it has type {type(answer).__name__}")
@@ -207,7 +205,7 @@ def tried(part: Part, answer: Function, arguments: Arguments) -> Trial:
 def _shares(part: Part, function: Function, trials: list[Trial]) -> Iterator[float]:
     """Yield, for each trial, the share of the answer's numbers that a function reproduces.
 
-    The share is 0 if the function raises an exception or returns a result of another shape. If the
+    The share is 0 if the function raises an exception or the two results differ in shape. If the
     function's result has only one axis, only the number of values must match.
     """
     for arguments, result, held in trials:
@@ -226,14 +224,14 @@ def _shares(part: Part, function: Function, trials: list[Trial]) -> Iterator[flo
 
 
 def agreement(part: Part, function: Function, trials: list[Trial]) -> int:
-    """Return the number of trials before the first result that a function doesn't reproduce."""
+    """Return the number of trials before the first one that a function doesn't reproduce."""
     return sum(1 for _ in takewhile(lambda share: share == 1, _shares(part, function, trials)))
 
 
 def _known_mistake(part: Part, trials: list[Trial], number: int) -> str:
-    """Return the sentence for the mistake that best matches the answer's results, or "" if none.
+    """Return the sentence for the mistake that best matches the answer, or "" if none matches.
 
-    The mistake must reproduce the first `near` trials and every trial through the first wrong one.
+    The mistake must reproduce the first `near` trials and all trials up to the first wrong one.
     """
     best, longest = "", max(number, len(trials[: part.near]) - 1)
     for sentence, function in part.mistakes():

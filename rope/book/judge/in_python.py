@@ -1,4 +1,4 @@
-"""Define steps 1 to 3, which need no torch: rotate a pair, score two pairs, and list the angles."""
+"""Define steps 1 to 3, which don't need torch: rotate a pair, score two pairs, list angles."""
 
 from __future__ import annotations
 

@@ -51,13 +51,13 @@ def noise(*size: int, dtype: torch.dtype = torch.float32, seed: int = 5) -> Tens
 def gradients(call: Function, **leaves: Tensor) -> Callable[[Function, Function], str]:
     """Return a check that an answer has the same gradients as the correct function.
 
-    call: calls its first argument with the leaves, and returns a list of the results.
-    The check passes answers that return lists or arrays, because these have no gradients.
+    call: passes the leaves to its first argument, a function, and returns a list of the results.
+    The check accepts answers that return lists or arrays, because these have no gradients.
     """
 
     def of(function: Function) -> list[Any]:
         given = [leaf.clone().requires_grad_() for leaf in leaves.values()]
-        total = torch.zeros((), requires_grad=True) * 1.0  # grad() needs a graph
+        total = torch.zeros((), requires_grad=True) * 1.0  # so that grad() always finds a graph
         for y in call(function, *given):
             total = total + (y.double() * noise(*y.shape)).sum()
         return [*torch.autograd.grad(total, given, allow_unused=True)]
@@ -275,7 +275,7 @@ def _tensor(result: Any) -> Tensor:
 
 
 def _token_positions(answer: Function, documents: Tensor) -> Tensor:
-    """Return an answer's positions. In padding, replace negative numbers with -1, others with 0."""
+    """Return an answer's positions. In padding, clamp them to the range from -1 to 0."""
     padding = documents == 0
     ids = _tensor(answer(documents))
     return torch.where(padding, ids.clamp(-1, 0), ids) if ids.shape == padding.shape else ids
@@ -313,7 +313,7 @@ def _longer(draw: Random) -> list[Arguments]:
 
 
 def _logarithms(result: Any) -> Any:
-    """Return the logarithms of YaRN's frequencies, so that errors are relative, and its factor."""
+    """Return the logarithms of YaRN's frequencies, and its factor. Errors are then relative."""
     if not isinstance(result, (tuple, list)) or len(result) != 2 or shape(result[1]):
         raise Unusable("it must return two things: the frequencies, and the factor for cos and sin")
     return [math.log(f) if 0 < f < math.inf else f for f in numbers(result[0])], result[1]

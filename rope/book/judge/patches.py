@@ -3,7 +3,7 @@
 `mistakes/step_N.txt` holds blocks separated by blank lines. A block has a sentence, `-` lines with
 text that occurs exactly once in the source, and `+` lines that replace this text. A sentence that
 begins with "right, " marks an alternative solution, in which every mistake is also tried. "same, "
-marks a rewritten solution, which contains lines for mistakes to edit that the chapter's code lacks.
+marks a rewritten solution. Some mistakes edit lines that only the rewritten solution contains.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """Define the solutions of *Build it yourself*, word for word as the chapter prints them.
 
-`mistakes/step_N.txt` holds edits of this file. Shapes: B batch, H heads, S sequence, D head
+`mistakes/step_N.txt` holds edits to this file. Shapes: B batch, H heads, S sequence, D head
 dimension, E width of the model.
 """
 

@@ -130,7 +130,7 @@ def own_files() -> bytes:
 
 
 def write_bundle(work: Path, target: Path) -> dict[str, int]:
-    """Write the bundle to `target`; return the size in bytes of each script that a click loads.
+    """Write the bundle, and return the size in bytes of each script that is loaded on a click.
 
     work: the folder that caches the results of slow steps. target: the folder to replace.
     """

@@ -98,7 +98,7 @@
         tell(said, right ? "right" : "wrong");
         details.forEach((text) => lines.push(...judge.linked(text), "\n"));
         const stored = input.parentElement.querySelector(".cell_output");
-        if (stored) stored.hidden = true; // the verdict on the empty function
+        if (stored) stored.hidden = true; // the stored verdict is about an empty function
         if (right) judge.open(input);
       } else {
         if (!result.same) tell("✗ not as printed: − in the book, + now", "wrong");

@@ -5,7 +5,7 @@ window.ropeJudge = (function () {
   const KEY = "rope: build it yourself, step "; // one key per step, so that two tabs don't conflict
   const STEPS = [1, 2, 3, 4, 5, 6, 7, 8, 9];
   const bars = [];
-  const kept = {}; // by step: the reader's code, the book's code, and whether the answer was right
+  const kept = {}; // each step's stored code, the book's code, and whether the answer was right
   const unkept = new Set(); // steps that the browser couldn't store
 
   function keep({ judged, source }, what) {

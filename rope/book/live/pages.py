@@ -30,7 +30,7 @@ JUDGED = re.compile(r"\b(?:judge|verdict)\((\d)")
 
 
 def modules(chosen: Iterable[Statement]) -> Iterator[str]:
-    """Yield the modules that statements import, even inside functions, or use as `rope.name`.
+    """Yield the modules that statements use as `rope.name` or import, even inside functions.
 
     >>> sorted(modules(statements("import math, torch; from rope import symbolic; rope.xpos")))
     ['math', 'rope.symbolic', 'rope.xpos', 'torch']
@@ -55,7 +55,7 @@ def in_browser(module: str) -> bool:
 
 
 def stored_text(cell: dict[str, Any]) -> str:
-    """Return the text that the book shows below a cell: printed text, then the last value."""
+    """Return the text that the book shows below a cell: what it prints, then its last value."""
     texts = [
         output.get("text", "") or output.get("data", {}).get("text/plain", "")
         for output in cell["outputs"]
@@ -79,8 +79,8 @@ def page_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
     """Return all code cells of a notebook as dicts for the page's scripts.
 
     source: the cell's code. stored: the output shown in the book, if the cell can run in the page.
-    judged: the step's number, if the cell calls the judge. solution: True if the cell is part of a
-    solution, whose functions an answer must not use.
+    judged: the step's number, if the cell calls the judge. solution: True if the cell belongs to a
+    solution. An answer must not use the functions of solutions.
     """
     sources: list[str] = []
     entries: list[dict[str, Any]] = []

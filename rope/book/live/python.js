@@ -1,5 +1,5 @@
-// Run Python for the page. It starts in a worker when a cell first runs; stopping a cell ends the
-// worker. Files are loaded as scripts, because from file:// browsers load only scripts.
+// Run Python for the page, in a worker that starts when a cell first runs. Stopping a cell ends the
+// worker. Files are loaded as scripts, because a page from file:// can load nothing else.
 window.ropeLive = (function () {
   "use strict";
 

@@ -32,7 +32,7 @@ class _Output(io.StringIO):
 def run(above: Sequence[str], source: str, stored: str) -> dict[str, Any]:
     """Run a cell and compare its output with the output in the book.
 
-    above: the source of each cell above. The output of those cells is discarded.
+    above: the source of each cell above it. The output of those cells is discarded.
     stored: the cell's output in the book, including the value of its last expression.
     Returns a dict. text: the output. same: True if `text` equals `stored` and there was no error.
     difference: a line-by-line diff, marked `- ` (stored) and `+ ` (now), or [] if `same` is True.
@@ -76,7 +76,7 @@ def run(above: Sequence[str], source: str, stored: str) -> dict[str, Any]:
 def _check_syntax(above: Sequence[str]) -> None:
     """Raise ValueError if a cell isn't valid Python, unless it contains an IPython command.
 
-    `needed` skips an invalid cell, so a typo would silently remove the cell's definitions.
+    `needed` skips invalid cells, so a typo in a cell would silently remove its definitions.
     """
     for number, source in enumerate(above, 1):
         try:

@@ -1,8 +1,8 @@
-"""Call this package, and the packages that it is compared with, as their documentation shows.
+"""Call this package and the packages that it is compared with, each as its documentation shows.
 
-Each package is called in its fastest form. Its tables are computed before the timing starts, from
-float64 angles m theta_j, in the shape and dtype that the package uses in practice. Most packages
-compute angles in float32, and such angles would fail the correctness check at large positions.
+Each package is called in its fastest form. Its tables have the shape and dtype that it uses in
+practice. They are computed before the timing starts, from angles m theta_j in float64. Angles in
+float32, which most packages compute, would fail the correctness check at large positions.
 
 Shapes: B batch, H heads, S sequence, D head dimension.
 """
@@ -39,7 +39,7 @@ class Tables:
     sin: Tensor
 
     def doubled(self) -> Pair:
-        """Return cos and sin `[1, S, D]` in q's dtype; both coordinates get their plane's value."""
+        """Return cos and sin `[1, S, D]` in q's dtype, with each plane's value at two places."""
         wide = (
             torch.stack((t, t), -1).flatten(-2) if self.case.interleaved else torch.cat((t, t), -1)
             for t in (self.cos, self.sin)
@@ -59,7 +59,7 @@ def make_tables(case: Case, device: torch.device) -> Tables:
 
 @dataclass(frozen=True)
 class Baseline:
-    """A rotation to time, with the layouts and devices that it supports.
+    """Describe a rotation to time, and the layouts and devices that it supports.
 
     prepare: a function from tables to the call that is timed.
     rounds_more: True if the rotation computes in the dtype of q and k or from float32 angles.
@@ -99,7 +99,7 @@ def ours_without_compiler(tables: Tables) -> Rotate:
 
 
 def plain_formula(tables: Tables) -> Rotate:
-    """Return this package's formula, applied to entire tensors one operation at a time."""
+    """Return the rotation as plain tensor operations, each applied to an entire tensor."""
     cos, sin, interleaved = tables.cos[None, None], tables.sin[None, None], tables.case.interleaved
     return lambda q, k: (formula(q, cos, sin, interleaved), formula(k, cos, sin, interleaved))
 
@@ -120,7 +120,7 @@ def transformers(tables: Tables) -> Rotate:
 def rotary_embedding_torch(tables: Tables) -> Rotate:
     """Return `apply_rotary_emb` with precomputed angles; each call still computes cos and sin.
 
-    The package's layer caches angles; it is as fast with many tokens, but slower with few tokens.
+    The package's layer, which caches angles, is as fast with many tokens, but slower with few.
     """
     apply = import_module("rotary_embedding_torch").apply_rotary_emb
     freqs = tables.angles.float().repeat_interleave(2, dim=-1)

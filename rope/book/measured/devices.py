@@ -1,4 +1,4 @@
-"""Run attention across simulated devices, and compare the results with those of one device.
+"""Run attention across simulated devices, and compare the results with one device's results.
 
 For the chapter "Across devices". `across` starts one process per device. The processes communicate
 through gloo on a CPU, and each runs `everything`. An error is max |a - b| / max |b|, where a is
@@ -53,9 +53,8 @@ Rotate = Callable[[Tensor, Tensor, Shards, int], Pair]
 def across(function: Callable[..., Any], processes: int, *arguments: Any) -> list[Any]:
     """Run `function(*arguments)` in each process and return the results in rank order.
 
-    function: a function in an importable module, so that new processes can import it. It
-    communicates through `torch.distributed`, runs on one thread, and returns a value that
-    `torch.save` accepts.
+    function: must be in a module that new processes can import. It communicates through
+    `torch.distributed`, runs on one thread, and returns a value that `torch.save` accepts.
     Raises RuntimeError with the error of the first process to fail, after ending the others.
 
     >>> across(dist.get_rank, 2)
@@ -164,7 +163,7 @@ def counted_in_documents(q: Tensor, k: Tensor, shards: Shards, here: int) -> Pai
     return RotaryEmbedding(D)(q, k, ids)
 
 
-#: Each planted error's split, its rotation, and the split that determines the mask.
+#: For each planted error: the split, the rotation, and the split that determines the mask.
 FAULTS: dict[str, tuple[str, Rotate, str]] = {
     "local count, contiguous": ("contiguous", counted_from_0, "contiguous"),
     "local count, head-tail": ("head-tail", counted_from_0, "head-tail"),
@@ -194,8 +193,8 @@ def inside_heads(mesh: DeviceMesh) -> dict[str, float]:
 def dtensors(mesh: DeviceMesh) -> dict[str, bool]:
     """Return, for each split axis, True if rotated DTensors and full tensors are bitwise equal.
 
-    Compares three rotations on a mesh with one axis and on a mesh with two axes: forward, inverse,
-    and with position ids per row.
+    Three rotations are compared on a mesh with one axis and on a mesh with two: forward, inverse,
+    and with position ids for each row.
     """
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
@@ -237,11 +236,11 @@ class Sent(TorchDispatchMode):
         elif (space, name) == ("c10d", "alltoall_base_"):
             parts = list(args[1].split(args[4]))
             if len(parts) != dist.get_world_size():
-                raise NotImplementedError("Sent counts an all-to-all only among all processes")
+                raise NotImplementedError("Sent can't count an all-to-all in a subgroup")
             del parts[dist.get_rank()]  # this part stays on this process
             self._count(*parts)
         elif "c10d" in space and name not in ("recv_", "wait_tensor", "_wrap_tensor_autograd"):
-            raise NotImplementedError(f"Sent counts only isend and all-to-all, not {func}")
+            raise NotImplementedError(f"Sent can't count {func}, only isend and all-to-all")
         return func(*args, **(kwargs or {}))
 
     def _count(self, *tensors: Tensor) -> None:
@@ -254,7 +253,7 @@ def sent(
     dtype: torch.dtype = torch.float32,
     sizes: tuple[int, int] = (HEADS, KEY_HEADS),
 ) -> dict[str, list[int]]:
-    """Return, for each method, the bytes and messages sent forward, then those sent backward.
+    """Return each method's bytes and messages in the forward pass, then in the backward pass.
 
     sizes: the numbers of query heads and of key heads, (H, H_kv).
     """
@@ -272,7 +271,7 @@ def sent(
 
 
 def everything() -> dict[str, Any]:
-    """Return the errors with correct splits and planted errors, and all other measurements."""
+    """Run and return all measurements: errors of right and faulty splits, and bytes sent."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     here, right, faults = mesh.get_local_rank(), {}, {}
     for name, split in SPLITS.items():

@@ -43,7 +43,7 @@ class Interval:
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """Return the mean and 95% interval of 2 to 27 independent values.
+    """Return the mean of 2 to 27 independent values and its 95% interval.
 
     >>> print(interval([1.0, 2.0, 3.0]))
     2.000 ± 2.484
@@ -56,9 +56,9 @@ def interval(values: Sequence[float]) -> Interval:
 def stratified(groups: Sequence[Sequence[float]]) -> Interval:
     """Return the mean of the groups' means and its 95% interval, for exactly these groups.
 
-    groups: for example, one list per text, with one value per passage. Only the variation within
-    groups enters the interval, so it says nothing about other groups. A group needs at
-    least two values.
+    groups: for example, one list per text, with one value per passage. A group needs at least two
+    values. The interval reflects only the variation within groups, so it says nothing about other
+    groups.
 
     >>> print(stratified([[1.0, 2.0, 3.0], [11.0, 12.0, 13.0]]))
     7.000 ± 1.133

@@ -38,7 +38,7 @@ def installed(package: str) -> str:
 
 
 def cpu_model() -> str:
-    """Return the processor's name from /proc/cpuinfo, or from `platform` if that is missing."""
+    """Return the processor's name from /proc/cpuinfo or, if it isn't there, from `platform`."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
@@ -46,7 +46,7 @@ def cpu_model() -> str:
 
 
 def commit() -> str:
-    """Return the commit (plus " with changes" if files differ), or "unknown" if git can't tell."""
+    """Return the commit (plus " with changes" if files differ), or "unknown" if git fails."""
     command = ["git", "describe", "--always", "--abbrev=12", "--dirty= with changes", "--exclude=*"]
     try:
         run = subprocess.run(

@@ -34,7 +34,7 @@ def time_all(
     seconds: float = 0.05,
     back_to_back: bool = False,
 ) -> tuple[dict[str, list[float]], dict[str, Exception]]:
-    """Return the measured times of each call in seconds, and the exceptions of calls that failed.
+    """Return two dicts: the measured times of each call, in seconds, and the failed calls' errors.
 
     Both dicts are keyed by name. Each round times every call for at least `seconds`, in a newly
     shuffled order. With `seconds=0`, a round times each call once, after one untimed call.
@@ -73,9 +73,9 @@ def _times(call: Call, device: torch.device, seconds: float, back_to_back: bool)
 def keep_memory() -> None:
     """Make glibc keep freed memory in the process.
 
-    By default, glibc decides from the allocation history of the process. The same `clone()` can
-    then take new pages in one program and reuse pages in another, and its time can differ fourfold.
-    Without glibc, this function does nothing.
+    By default, glibc may return freed memory to the system, depending on earlier allocations. The
+    same `clone()` can then be four times as slow in one program as in another, because it needs new
+    pages. Without glibc, this function does nothing.
     """
     with suppress(OSError, AttributeError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -88,7 +88,7 @@ class Traffic(TorchDispatchMode):
 
     The counts follow from shapes and strides; nothing is timed. `operations` doesn't include views,
     which move no data. `read` and `written` are in bytes. Each operation counts each of its input
-    and output tensors once. For an expanded tensor, only the stored elements count.
+    and output tensors once. An expanded tensor counts only its stored elements.
 
     >>> x = torch.zeros(1000)
     >>> with Traffic() as traffic:

@@ -34,7 +34,7 @@ class Moved(NamedTuple):
 
 
 def rho(dtype: torch.dtype) -> float:
-    """Return rho, the bound on one move's relative error without underflow. dtype: one of DTYPES.
+    """Return rho, which bounds the relative error of a move without underflow, for one of DTYPES.
 
     >>> [f"{rho(dtype):.2g}" for dtype in DTYPES]
     ['0.0039', '0.00049', '2e-07']

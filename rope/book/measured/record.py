@@ -51,10 +51,10 @@ def run_jobs(
 ) -> dict[str, Any]:
     """Run every job, then write and return the record that `assemble` builds from the results.
 
-    assemble: is called with a dict of rounded results by job name. Until the record is written,
-    the results are kept in `NAME.partial.json` next to the output. An interrupted run resumes from
-    that file unless `program`, which describes what the numbers depend on, has changed. digits: the
-    significant digits of a result.
+    program: describes what the numbers depend on. assemble: a function of a dict of rounded
+    results, keyed by job name. digits: the significant digits of a result.
+    Until the record is written, `NAME.partial.json`, next to the output, holds the results. An
+    interrupted run resumes from that file unless `program` has changed.
     """
     partial_path = output.with_suffix(".partial.json")
     output.parent.mkdir(parents=True, exist_ok=True)

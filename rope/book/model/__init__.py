@@ -1,8 +1,8 @@
 """Load SmolLM2-135M, an open language model with rotary embeddings, and change its rotation.
 
-`weights` downloads and reads the model's file, `tokens` splits text, `network` computes the next
+`weights` downloads and reads the model's file, `tokens` splits text, `network` predicts the next
 token, `changes` defines changes to the rotation, and `losses` measures their effects. The model
-is published under Apache 2.0. Its weights are never part of this repository.
+is published under Apache 2.0. Its weights are not in this repository.
 """
 
 from rope.book.model.network import SmolLM2

@@ -1,11 +1,11 @@
 """Download SmolLM2-135M, or measure it.
 
-`python -m rope.book.model` downloads the model if necessary and prints the file's path. Commands:
-`losses` measures the cost of each named change to the rotation, `heads` the cost of disturbing
-each head in a repeated text, `scores` two heads' scores and their bounds by distance, and `keys`
-the errors of moved keys. The other commands read texts longer than the trained length: `lengths`
-measures each method's loss, `far_keys` the effect of moving far keys, and `retrieval` the share of
-words that each method still finds. Repeat an interrupted measurement to continue it.
+`python -m rope.book.model` downloads the model if necessary and prints the file's path. `losses`
+measures the cost of each change to the rotation. `heads` measures the cost of disturbing each head
+in a repeated text. `scores` measures two heads' scores and bounds by distance. `keys` measures the
+errors of moved keys. The other commands read texts longer than the trained length: `lengths`
+measures each method's loss, `far_keys` measures the effect of moving far keys, and `retrieval` asks
+for words read long ago. To continue an interrupted measurement, repeat the command.
 """
 
 import argparse
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     commands = ("losses", "heads", "scores", "keys", "lengths", "far_keys", "retrieval")
     parser.add_argument("command", nargs="?", choices=commands)
-    parser.add_argument("names", nargs="*", help="rows to measure (default: all)")
+    parser.add_argument("names", nargs="*", help="what to measure (default: all)")
     parser.add_argument("--output", type=Path, default=Path("measured.json"), help="(%(default)s)")
     parser.add_argument("--workers", type=int, default=2, help="processes (default: %(default)s)")
     options = parser.parse_args(arguments)

@@ -26,7 +26,7 @@ PLANES = {f"planes {first}–{first + 7}": [*range(first, first + 8)] for first 
 
 
 def same(x: Tensor) -> Tensor:
-    """Return x."""
+    """Return x unchanged."""
     return x
 
 
@@ -37,10 +37,10 @@ def bfloat16(x: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Rotation:
-    """Rotate queries and keys; each argument is one deviation from the rotation of SmolLM2.
+    """Rotate queries and keys. Each argument can deviate from SmolLM2's own rotation.
 
-    inv_freq: float64 `[D/2]`. query_ids, key_ids: compute the positions from position_ids; None
-    means no rotation. scale: multiplies cos and sin. round_*: round intermediate results.
+    inv_freq: float64 `[D/2]`. query_ids, key_ids: functions of position_ids that return positions;
+    None means no rotation. scale: a factor on cos and sin. round_*: round intermediate results.
     """
 
     inv_freq: Tensor = INV_FREQ
@@ -80,7 +80,7 @@ def from_position(start: int, **deviations: Any) -> Rotation:
 
 
 def stopped(planes: Sequence[int]) -> Rotation:
-    """Return a rotation without some planes; their part of each score ignores positions."""
+    """Return a rotation that leaves some planes unrotated, as if at position 0."""
     return Rotation(INV_FREQ.index_fill(0, torch.tensor(planes), 0.0))
 
 
@@ -104,7 +104,7 @@ def averaged(planes: Sequence[int], keys: bool) -> Change:
     """Return a change that averages the content of some planes but keeps their positions.
 
     In these planes, each query is replaced by the mean of all queries up to and including it. If
-    `keys` is True, each key is replaced likewise.
+    `keys` is True, keys are replaced in the same way.
     """
 
     def change(q: Tensor, k: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -120,7 +120,7 @@ def averaged(planes: Sequence[int], keys: bool) -> Change:
 def scattered(planes: Sequence[int]) -> Change:
     """Return a change that puts each key at a random trained distance in some planes.
 
-    In these planes, all queries get one position, and each key a random one at least 16 before it.
+    In these planes, all queries share one position. Each key is at least 16 positions before it.
     """
 
     def change(q: Tensor, k: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -168,7 +168,7 @@ for _what in ("frequencies", "positions", "angles", "tables"):
     for _start in (0, 7_000, 100_000):
         _rotation = from_position(_start, **{f"round_{_what}": bfloat16})
         CHANGES[f"{_what} in bfloat16, from {_start:,}"] = _rotation
-#: For each change that doesn't apply to all layers, the layers that it applies to.
+#: The layers that a change applies to, for each change that doesn't apply to all layers.
 LAYERS: dict[str, Sequence[int]] = {"layer 0 not rotated": [0]}
 for _first in (0, 10, 20):
     LAYERS[f"layers {_first}–{_first + 9} not rotated"] = range(_first, _first + 10)

@@ -1,13 +1,13 @@
-"""Show SmolLM2 far keys at trained distances: chapter "Beyond the trained length".
+"""Move far keys of SmolLM2 to trained distances: chapter "Beyond the trained length".
 
-A rotated key can be moved: R_delta R_n k = R_{n + delta} k. Here only some planes of a key move. A
-key is far if it is at least 8,192 tokens, the trained length, before the last token of a block that
-is read at once. From token 11,264 on, each block sees its far keys at other distances in some
-planes:
+A rotated key can be moved: R_delta R_n k = R_{n + delta} k. Here only some planes of a key move.
+The model reads blocks of 256 tokens. A key is far if it is at least 8,192 tokens, the trained
+length, before a block's last token. From token 11,264 on, far keys appear at other distances in
+some planes:
 
-- "random": each key gets a random trained distance, at least 16, in each layer and block;
-- "last": all far keys get the largest distance that is trained for all tokens of the block;
-- "shuffled": the far keys trade their untrained distances at random, in each layer and block.
+- "random": each far key gets a random trained distance, at least 16, in each layer and block;
+- "last": all far keys get the farthest position at a trained distance from all of a block's tokens;
+- "shuffled": in each layer and block, the far keys swap their own distances at random.
 
 Shapes: B batch, H_kv key heads, S new tokens, T cached tokens, D head dimension.
 """
@@ -35,7 +35,7 @@ DRAWS, DOSES = range(5), ((20, 23), (20, 27), (24, 31), (28, 31))
 SINKS = 4
 #: Which far keys move, in the measurements that move only some of them.
 CHOICES = {"4 sinks": slice(SINKS), "all but 4 sinks": slice(SINKS, None)}
-#: Names of the measurements: "plain", or a distance, planes, and a draw or a choice of keys.
+#: The measurements: "plain", or a kind of distance, planes, and perhaps a draw or a choice of keys.
 NAMES = (
     "plain",
     *(f"last, {planes}" for planes in PLANES),
@@ -51,11 +51,11 @@ PLANES |= {
 
 
 class FarKeys(KVCache):
-    """Return far keys as if at other distances in some planes; the stored keys don't change.
+    """Return far keys at other distances in some planes, without changing the stored keys.
 
-    inv_freq: `[D/2]`, 0 in each plane that doesn't move; if None, no plane moves. seed: an int that
-    determines random distances; None means the last trained distance. shuffled: True if the keys
-    exchange their own distances instead of getting trained ones. moving: the far keys to rotate.
+    inv_freq: `[D/2]`, 0 in planes that don't move; None moves no plane. seed: determines the random
+    distances; None means the last trained distance. shuffled: True if far keys swap their own
+    distances instead of getting trained ones. moving: a slice that selects the far keys to move.
     """
 
     inv_freq: Tensor | None = None
@@ -64,7 +64,7 @@ class FarKeys(KVCache):
     moving = slice(None)
 
     def append(self, k: Tensor, v: Tensor, *args: Any, **options: Any) -> tuple[Tensor, Tensor]:
-        """Store S tokens; return keys, with far keys moved, and values, both `[B, H_kv, T, D]`."""
+        """Store S tokens. Return all keys (far keys moved) and values, both `[B, H_kv, T, D]`."""
         keys, values = super().append(k, v, *args, **options)
         far = self.length - TRAINED
         if self.inv_freq is None or far <= 0:
@@ -81,9 +81,9 @@ class FarKeys(KVCache):
 def new_positions(length: int, size: int, seed: int | None, shuffled: bool = False) -> Tensor:
     """Return the new positions of the far keys, int64 `[length - TRAINED]`.
 
-    length: the number of tokens so far, of which the last `size` read the far keys. Unless
-    shuffled is True (far keys only trade places), each of these tokens sees each far key at a
-    distance between NEAREST and TRAINED - 1.
+    length: the number of tokens so far, of which the last `size` read the far keys. If shuffled is
+    True, the far keys only swap positions. Otherwise, each of these tokens sees each far key at a
+    distance from NEAREST to TRAINED - 1.
 
     >>> new_positions(8_194, 256, seed=None)  # distances 7,936 to 8,191 from positions 7,938 on
     tensor([2, 2])
@@ -100,7 +100,7 @@ def new_positions(length: int, size: int, seed: int | None, shuffled: bool = Fal
 @cache
 @torch.no_grad()
 def start_of(text: str) -> list[FarKeys]:
-    """Return one cache per block, with a text's tokens before START. Fork each before use."""
+    """Return each layer's cache of a text's tokens before START. Fork the caches before use."""
     heads, blocks = field("llama.attention.head_count_kv"), field("llama.block_count")
     caches = [FarKeys(1, heads, READ, DIM) for _ in range(blocks)]
     for part in window(text, 0, START).split(BLOCK):

@@ -1,4 +1,4 @@
-"""Read what SmolLM2's heads attend to, and with which planes: chapter "What the model uses".
+"""Measure what SmolLM2's heads attend to, and by which planes: chapter "What the model uses".
 
     s_mn = sum_j norm(q_mj) norm(k_nj) cos(phi_mnj + (n - m) theta_j) / sqrt(D)
 
@@ -58,10 +58,10 @@ def attention_weights(q: Tensor, k: Tensor, change: Change = EXACT) -> Tensor:
 
 
 def targets(tokens: Tensor) -> dict[str, Tensor]:
-    """Return, for each kind of target, which keys are targets of each query: bool `[S, S]`.
+    """Return a mask for each kind of target, True where a key is a target of a query: `[S, S]`.
 
-    "first": the first token. "previous": the previous token. "same": earlier tokens that equal the
-    query's. "next": tokens that follow an earlier token that equals the query's (induction).
+    "first": the first token. "previous": the previous token. "same": earlier copies of the query's
+    token. "next": the tokens after earlier copies of the query's token (induction).
     """
     m, n = torch.arange(len(tokens))[:, None], torch.arange(len(tokens))
     same = (tokens[:, None] == tokens) & (n < m)
@@ -91,7 +91,7 @@ def shares(tokens: Tensor) -> dict[str, Tensor]:
 
 
 def plane_norms(q: Tensor, k: Tensor) -> Tensor:
-    """Return, for each plane, mean norm of q * mean norm of k / sqrt(D): `[..., D/2]`."""
+    """Return mean norm of q * mean norm of k / sqrt(D) for each plane, `[..., D/2]`."""
     norms = [x.unflatten(-1, (-1, 2)).norm(dim=-1).mean(dim=-2) for x in (q, k)]
     return norms[0] * norms[1] / math.sqrt(q.shape[-1])
 
@@ -99,8 +99,8 @@ def plane_norms(q: Tensor, k: Tensor) -> Tensor:
 def by_distance(q: Tensor, k: Tensor, farthest: int) -> Tensor:
     """Return the mean score at each distance from 0 to farthest - 1, `[..., farthest]`.
 
-    q, k: `[..., S, D]` before the rotation. For each distance, every query is paired with the key
-    that many tokens before it.
+    q, k: `[..., S, D]` before the rotation. The mean at a distance is over all pairs of a query and
+    a key at that distance.
     """
     shape = (-1, 1, *q.shape[-2:])
     q_m, k_n = EXACT(q.reshape(shape), k.reshape(shape), torch.arange(q.shape[-2]))
@@ -113,9 +113,9 @@ def by_distance(q: Tensor, k: Tensor, farthest: int) -> Tensor:
 def scores_and_bounds(head: str, text: str) -> dict[str, list[float]]:
     """Return a head's mean score and mean bound at the distances 0 ... FARTHEST - 1.
 
-    head: "block, head". The pairs are from the first 1,024 tokens of a text, without the first one.
-    The bound on one pair's score is, with h_j = conj(q_j) k_j and C_j = sum_(l < j) e^(-i distance
-    theta_l)::
+    head: "block, head". The pairs are from the first 1,024 tokens of a text, except the first one.
+    Let h_j = conj(q_j) k_j and C_j = sum_(l < j) e^(-i distance theta_l). Then a pair's score is at
+    most::
 
         max_j abs(h_(j+1) - h_j) * sum_j abs(C_j) / sqrt(D)
     """
@@ -153,7 +153,7 @@ NAMES = ("one position too far", "blind, seed 0")
 def head_changed(name: str, head: int) -> Change:
     """Return a change that sets one head's queries to 0 ("blind") or rotates them to m + 1.
 
-    A blind head attends equally to all tokens; the other finds each token one position nearer.
+    A blind head attends equally to all tokens. To the other head, each key seems one token farther.
     """
 
     def change(q: Tensor, k: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -177,8 +177,8 @@ def inputs_of(block: int, *seeds: int) -> Tensor:
 def copies_changed(name: str, block: int, head: int) -> float:
     """Return the mean loss on the second copy with one head changed.
 
-    name: one of NAMES. "blind, seed 0" is measured in `twice(0)`, and a name without a seed is
-    measured over all SEEDS.
+    name: one of NAMES. "blind, seed 0" is measured on `twice(0)`. A name without a seed is measured
+    on the tokens of all SEEDS.
     """
     torch.set_num_threads(1)  # so that every machine adds in the same order
     kind, _, seed = name.partition(", seed ")

@@ -1,9 +1,9 @@
 """Measure SmolLM2's loss by position in long texts: chapter "Beyond the trained length".
 
-The model was trained on 8,192 tokens and reads 16,384. Every method scores the same tokens, so a
-difference between two methods at a position is not a difference between two texts. "recomputed"
-scores each block of 1,024 tokens with only the previous block as context. "moved back" keeps only
-4 sinks and the previous block in the cache, and moves that block's keys back to the sinks.
+The model was trained on 8,192 tokens and reads 16,384. Every method scores the same tokens, so
+differences between methods don't come from different texts. "recomputed" scores each block of 1,024
+tokens with only the previous block as context. "moved back" keeps only 4 sinks and the previous
+block in the cache, and moves that block's keys to the positions after the sinks.
 
 Shapes: S sequence.
 """
@@ -38,7 +38,7 @@ def windowed(model: SmolLM2, window: int, sinks: int) -> Iterator[None]:
 
 
 def rotated_by(rotation: Rotation) -> Callable[[], AbstractContextManager[None]]:
-    """Return a function that applies the rotation to the model."""
+    """Return a function that creates a `with` block in which the model uses the rotation."""
     return lambda: applied(model(), rotation)
 
 
@@ -60,7 +60,7 @@ METHODS: dict[str, Callable[[], AbstractContextManager[None]]] = {
 
 @torch.no_grad()
 def long_losses(tokens: Tensor) -> Tensor:
-    """Read block by block with a cache; return the loss at each token but the first, `[S - 1]`."""
+    """Read block by block with a cache. Return each token's loss except the first, `[S - 1]`."""
     attention: Any = model().blk[0].attn
     kept = len(tokens) if attention.window is None else attention.window + attention.sinks + BLOCK
     caches, parts = new_caches(1, min(kept, len(tokens))), []

@@ -40,18 +40,18 @@ def read_text(name: str) -> str:
 
 @cache
 def model() -> SmolLM2:
-    """Return the model, which is read once per process. Undo every change that you make to it."""
+    """Return the model, which all callers in a process share. Undo any change that you make."""
     return SmolLM2()
 
 
 def window(text: str, number: int, length: int = LENGTH) -> Tensor:
-    """Return window `number` of a text, as int64 `[length]`; windows don't overlap."""
+    """Return window `number` of a text as int64 `[length]`. Windows don't overlap."""
     return encode(read_text(text))[number * length : (number + 1) * length]
 
 
 @torch.no_grad()
 def token_losses(tokens: Tensor, **options: Any) -> Tensor:
-    """Return the loss at each token but the first, float32 `[S - 1]`. options: see `SmolLM2`."""
+    """Return each token's loss except the first, float32 `[S - 1]`. options: see `SmolLM2`."""
     logits = model()(tokens[None], **options)[0, :-1]
     return cross_entropy(logits, tokens[1:], reduction="none")
 
@@ -88,9 +88,9 @@ def measure(
 ) -> dict[str, Any]:
     """Call `function` with each name and place, write the record, and return it.
 
-    The record holds one list of results per name, one for each place. To resume an interrupted run,
-    repeat it: it measures only what is missing. workers: the number of processes; if 1,
-    the current process does all the work.
+    The record holds one list per name, with one result per place. To resume an interrupted run,
+    repeat the call; it measures only what is missing. workers: the number of processes. With one
+    worker, the current process does all the work.
     Raises ValueError if the output was measured on other texts.
     """
     texts = {name: hashlib.sha256(read_text(name).encode()).hexdigest() for name in TEXTS}

@@ -47,7 +47,7 @@ class SmolLM2(nn.Module):
         super().__init__()
         dim, length = field("llama.rope.dimension_count"), field("llama.context_length")
         rotary = RotaryEmbedding(dim, length, field("llama.rope.freq_base"), interleaved=True)
-        with torch.device("meta"):  # reserves no memory, because the weights below replace it
+        with torch.device("meta"):  # saves memory, because the weights are replaced below
             self.token_embd = nn.Embedding(*tensors()["token_embd.weight"].shape)
             self.blk = nn.ModuleList(Block(rotary) for _ in range(field("llama.block_count")))
             eps = field("llama.attention.layer_norm_rms_epsilon")

@@ -1,8 +1,8 @@
 """Ask SmolLM2 for words that it read long ago: chapter "Beyond the trained length".
 
-In each block of 1,024 tokens of a text, 24 random words are planted. Then the first words of one
-such list are repeated, and the model must continue. Nothing else in the text says which words
-come next, so a model that predicts them has found the list.
+Each block of 1,024 tokens of a text contains a list of 24 random words. After the text, the first
+words of one list are repeated, and the model must continue. Nothing else in the text says which
+words come next, so a model that predicts them has found the list.
 """
 
 import re
@@ -19,9 +19,9 @@ from rope.book.model.network import new_caches
 from rope.book.model.tokens import decode, encode
 
 READ = 14_336
-WORDS, GIVEN = 24, 4  # words per list; words that are repeated and not judged
+WORDS, GIVEN = 24, 4  # words per list; words that are repeated but not counted
 PLACE = BLOCK // 2  # the first token of the list in its block
-BREAK = "\n\n"  # around each list, and before the repetition
+BREAK = "\n\n"  # before and after each list, and before the repetition
 TRIANGLE = "plain, after each block"  # the name of a measurement within the trained length
 NAMES = ("plain", "YaRN", "window and 4 sinks", TRIANGLE)
 
@@ -50,12 +50,12 @@ def planted(text: str, draw: int) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def found(method: str, text: str, draw: int) -> dict[str, Any]:
-    """Ask for each list after 8,192 and after READ tokens, under one of METHODS.
+    """Ask for each list after 8,192 tokens and after READ tokens, with one of METHODS.
 
     method: TRIANGLE asks the plain model after each block of the first 8,192 tokens instead, so
-    that lists with the same number are asked for at several distances.
-    Returns, for each length, "right", the share of the judged words that are the model's likeliest
-    next token, and "loss", their mean loss, both with one number per planted list.
+    that each list is asked for at several distances.
+    Returns a dict per length, with one number per list: "right", the share of the words after the
+    given ones that are the model's likeliest next token, and "loss", the mean loss of these words.
     """
     torch.set_num_threads(1)  # so that every machine adds in the same order
     tokens, lists = planted(text, draw)

@@ -41,10 +41,10 @@ def shifted(tokens: Tensor) -> dict[str, float]:
 
 
 def stepped(tokens: Tensor) -> dict[str, list[float]]:
-    """Return the rise of the second half's loss after moves of s positions, for each s in MOVES.
+    """Return the rise in the second half's loss after moves of s positions, for each s in MOVES.
 
-    Keys in each of FORMATS move "once", by -s, or "s times", by -1; keys "not moved" stay at s.
-    Each entry holds the rise in nats per token, then its standard error over the tokens.
+    In each of FORMATS, keys move "once", by -s, or "s times", by -1. Keys "not moved" stay at s.
+    Each entry holds the rise in nats per token, and then its standard error over the tokens.
     """
     found, right = {}, second_half(tokens)
     for s in MOVES:
@@ -59,7 +59,7 @@ def stepped(tokens: Tensor) -> dict[str, list[float]]:
 
 @torch.no_grad()
 def second_half(tokens: Tensor, start: int = 0, change: Callable[[KVCache], Any] = id) -> Tensor:
-    """Read the first half from `start` on, change its caches; return the second half's losses."""
+    """Return the second half's losses after reading the first half and changing its caches."""
     caches = new_caches(1, 2 * HALF)
     model()(tokens[None, :HALF], caches, position_ids=torch.arange(start, start + HALF))
     for cache in caches:
@@ -69,7 +69,7 @@ def second_half(tokens: Tensor, start: int = 0, change: Callable[[KVCache], Any]
 
 
 def move(name: str, delta: int, times: int, cache: KVCache) -> None:
-    """Move the first HALF keys of a cache; round them to a format before and after every move."""
+    """Move the first HALF keys of a cache, rounding them to a format before and after each move."""
     keys, values = (x[:, :, :HALF].clone() for x in (cache.keys, cache.values))
     keys = FORMATS[name](keys)
     for _ in range(times):
@@ -87,11 +87,11 @@ def q8_0(x: Tensor) -> Tensor:
 
 @torch.no_grad()
 def chunk(tokens: Tensor) -> dict[str, list[float]]:
-    """Compare the second half's keys when read alone with its keys when read after the first.
+    """Compare the second half's keys, read without the first half, to its keys read after it.
 
-    Returns one relative error per layer for the keys as they are ("not moved"), for the keys moved
-    to their new positions ("moved"), for the first and last ROWS of the moved keys, and for the
-    first half, whose keys the second half must not change ("prefix").
+    Returns a dict of relative errors, one per layer. "not moved": keys that keep their positions.
+    "moved": keys moved to their new positions, and the first and last ROWS of these. "prefix": keys
+    of the first half, which the second half must not change.
     """
     keys = _rotated_keys(tokens)
     alone, whole = _rotated_keys(tokens[HALF:]), keys[:, :, HALF:]

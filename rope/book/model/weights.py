@@ -31,7 +31,7 @@ class ModelMissing(Exception):
 def model_file(*, download: bool = True) -> Path:
     """Download the GGUF file if necessary, check it, and return its path.
 
-    download: False raises ModelMissing instead of downloading.
+    download: if False, a missing file is not downloaded.
     Raises ModelMissing if there is no file, and ValueError if it isn't the published one.
     """
     if named := os.environ.get("ROPE_MODEL"):

@@ -1,7 +1,7 @@
 """Build the PDF or the flat notebooks from the most recently built pages.
 
-`pdf` writes `_build/rope-book.pdf`. `publish` copies the PDF next to the pages and links to it from
-each footer. `notebooks` writes `_build/notebooks/` and makes each page's download button offer the
+`pdf` writes `_build/rope-book.pdf`. `publish` copies the PDF next to the pages and adds a link to
+each footer. `notebooks` writes `_build/notebooks/` and connects each page's download button to the
 page's flat notebook.
 """
 

@@ -69,7 +69,7 @@ class Converter(MarkdownConverter):
         return text.replace("|", r"\|") if in_table(parent_tags) else text
 
     def process_tag(self, node: Tag, parent_tags: set[str] | None = None) -> str:
-        """Return an element as Markdown, after an anchor if a link points to the element."""
+        """Return an element as Markdown. If a link points to the element, an anchor precedes it."""
         text: str = super().process_tag(node, parent_tags)
         own = node.get("id")
         if own not in self.targets:
@@ -100,7 +100,7 @@ class Converter(MarkdownConverter):
         return text if place is None else f"[{text}]({place})"
 
     def convert_div(self, node: Tag, text: str, parent_tags: set[str]) -> str:
-        """Return a display formula with its number, or a box or proof with a mark at its end."""
+        """Return a display formula and its number, or a box or a proof with a mark at its end."""
         kinds = classes(node)
         if "math" in kinds:
             number = node.select_one(".eqno")

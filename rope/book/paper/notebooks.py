@@ -31,7 +31,7 @@ from rope.book.tools.notebooks import check_label
 SET_UP = "Setup: imports the book's package (on Colab, installs it first)"
 # Output types that display without an extension and in an untrusted notebook.
 SHOWN = ("text/plain", "text/latex", "image/png", CHART)
-# Name prefix of the API pages, which are left out; in a notebook, `help` shows their content.
+# Name prefix of the API pages, which are omitted; in a notebook, `help` shows their content.
 REFERENCE = "api"
 
 ToMarkdown = Callable[[Tag, str], str]
@@ -69,7 +69,7 @@ def converter(articles: dict[str, Tag], files: dict[str, str], prefix: str) -> T
     """Return a function that converts the article on the named page, or a part of the article.
 
     files: maps each page's name to the name of its output file.
-    prefix: the text before each file name in a link; "" if all files are in one folder.
+    prefix: the text to put before file names in links; "" if all files are in one folder.
     """
     targets = {
         link_target(str(node["href"]), own)
@@ -119,9 +119,9 @@ def flat_cells(
 
 
 def pieces(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the Markdown before, between, and after code cells, with the title of any open fold.
+    """Yield each piece of Markdown between code cells, and the title of the fold it ends in, or "".
 
-    The title is "" outside folds. A fold is closed before a code cell and reopened after it.
+    A fold is closed before a code cell and reopened after it.
 
     >>> list(pieces(f"a\\n\\n{unfolding('T')}\\n\\nb\\n\\n{CELL}\\n\\n</details>"))[0]
     ('a\\n\\n<details><summary>T</summary>\\n\\nb\\n\\n</details>', 'T')
@@ -156,7 +156,7 @@ def heading(cell: NotebookNode, first: bool, fold: str, caption: str) -> str:
 
 
 def code_cell(cell: NotebookNode, title: str, *, hidden: bool) -> NotebookNode:
-    """Return a code cell with its outputs. If it has a title, fold its code (on Colab, as a form).
+    """Return a code cell with its outputs. If there is a title, fold the code (a form on Colab).
 
     hidden: True also folds the outputs.
     """

@@ -17,7 +17,7 @@ BROWSER_ONLY = ".headerlink, .toctree-wrapper, .rope-room, noscript"
 # The text that replaces the controls of an interactive chart.
 MOVES = "This figure is interactive in the browser. Here you see its initial state."
 LINK = re.compile(r'\s*<p class="rope-paper">.*?</p>', re.DOTALL)
-# Insert the link in each page's footer and, on the front page, below the first links.
+# Where to insert the link: in each page's footer and, on the front page, below the first links.
 PLACES = re.compile(r'<div class="extra_footer">|<p class="rope-way-in">.*?</p>', re.DOTALL)
 
 

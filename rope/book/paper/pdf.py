@@ -97,7 +97,7 @@ def make_pdf(book: Book, target: Path) -> None:
         headings = page.evaluate(FINISH, COLUMN)
         pdf = page.pdf(prefer_css_page_size=True, tagged=True, outline=True)
         browser.close()
-    # Silence a warning: Chromium's trailer counts too few objects.
+    # Silence the warning that the number of objects in Chromium's trailer is too low.
     logging.getLogger("pypdf").setLevel(logging.ERROR)
     writer = PdfWriter(clone_from=io.BytesIO(pdf))
     # Chromium's outline repeats some words and lacks formulas, so replace its titles.
@@ -143,7 +143,7 @@ def document(book: Book) -> str:
 
 
 def printable(page: Page, names: set[str]) -> Tag:
-    """Return a page's article for print, without controls and folded code.
+    """Return a page's article for printing, without controls and folded code.
 
     names: the names of all pages. Links to these pages become links within the document.
     Each id becomes `page--id`, so that ids are unique in the book.

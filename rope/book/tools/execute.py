@@ -58,7 +58,7 @@ def execute(notebook: Any, folder: Path, python: str = sys.executable) -> None:
     """Run a notebook's cells in order, and store normalized outputs in the notebook object.
 
     Times are not stored, execution counts run from 1 to n, and each cell's printed text is one
-    output, so the same cells result in the same bytes on any day and machine.
+    output. The same cells therefore produce the same bytes on any day and machine.
 
     notebook: the notebook as nbformat reads it. folder: the kernel's working directory.
     python: the interpreter that runs the cells.

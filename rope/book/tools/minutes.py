@@ -17,7 +17,7 @@ import yaml
 
 ROOT = Path(__file__).parents[3]
 WORDS_PER_MINUTE, SECONDS_PER_LINE = 90, 8
-MINUTES_PER_THEOREM, MINUTES_PER_FIGURE = 2, 1  # added to the reading time of their words
+MINUTES_PER_THEOREM, MINUTES_PER_FIGURE = 2, 1  # in addition to the time for the words
 THEOREM = re.compile(r"^:{3,}\{prf:(?:theorem|lemma|proposition|corollary)\}", re.MULTILINE)
 FOLDED = {"check", "hide-input", "hide-cell", "remove-input"}
 SOLUTION = re.compile(r"^:::\{solution-start\}.*?^:::\{solution-end\}\n:::$", re.M | re.S)
@@ -74,7 +74,7 @@ def count(text: str) -> int:
 
 
 def chapters(root: Path) -> dict[str, list[str]]:
-    """Return a dict that maps the caption of each part to the names of the part's notebooks."""
+    """Return a dict that maps each part's caption to the names of the part's notebooks."""
     toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
     return {
         part["caption"]: [

@@ -1,7 +1,7 @@
 """Check that the chapters' notebooks follow the book's rules, which nbval doesn't check.
 
-nbval compares only stored outputs, so a notebook without outputs passes, and so does a cell with a
-tag that skips the comparison. Each rule yields one sentence per fault.
+nbval compares only stored outputs. A notebook without outputs passes, and so does a cell with a tag
+that skips the comparison. Here, each rule yields one sentence per fault.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def code_cells(notebook: Notebook) -> list[Cell]:
 
 
 def named(notebook: Notebook) -> Iterator[tuple[str, Cell]]:
-    """Yield (name, cell) for each code cell. A name gives the cell's number, id, and first line."""
+    """Yield (name, cell) per code cell. A name contains the cell's number, id, and first line."""
     for number, cell in enumerate(code_cells(notebook), start=1):
         first = next(iter(cell["source"].strip().splitlines()), "(empty)")
         yield f"code cell {number} (id {cell.get('id')}, `{first}`)", cell
@@ -73,7 +73,7 @@ def check_label(cell: Cell) -> str:
 
 
 def is_set_up(cell: Cell) -> bool:
-    """Return True if pages omit the cell: folded, no output, and a title about imports or none."""
+    """Return True if pages omit a cell: it is folded, silent, and untitled or about imports."""
     title = cell["metadata"].get("mystnb", {}).get("code_prompt_show", "import")
     silent = "hide-input" in marks(cell) and not (cell["outputs"] or check_label(cell))
     return silent and "import" in title

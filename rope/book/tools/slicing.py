@@ -1,7 +1,7 @@
 """Find the statements in earlier cells that a cell depends on.
 
 The build uses this module to decide which cells a browser can run. The browser uses it to decide
-which statements to run before a cell. Python's compiler tells global names from local ones.
+which statements to run before a cell. Python's compiler determines which names are global.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _BINDING = (
 class Statement:
     """Hold one top-level statement of a cell and the names that it binds, reads, and changes.
 
-    reads: names that it reads before it binds them. later: names that only a later call reads.
-    replaces: names that it binds unconditionally. changes: names that it binds or whose objects it
-    modifies.
+    reads: names that it reads before it binds them. later: names that are read only when its
+    functions are called. replaces: names that it always binds. changes: names that it binds or
+    whose objects it modifies.
     """
 
     def __init__(self, node: ast.stmt) -> None:
@@ -68,7 +68,7 @@ def _uses(code: CodeType, read: str = "read", outermost: bool = True) -> Iterato
 
 
 def _before(own: Sequence[Statement], wanted: set[str]) -> set[str]:
-    """Return the names needed before these statements, given the names needed after them."""
+    """Return the names needed before these statements. wanted: the names needed after them."""
     for statement in reversed(own):
         wanted = (wanted - statement.replaces) | statement.reads
     return wanted
@@ -129,7 +129,7 @@ def needed(above: Sequence[str], source: str) -> tuple[list[Statement], set[str]
 
 
 def _backwards(earlier: Sequence[Statement], wanted: set[str]) -> tuple[list[Statement], set[str]]:
-    """Search upward for statements that bind or change wanted names.
+    """Search backward for the statements that bind or change the wanted names.
 
     Returns these statements in order, and the names that are still needed before them.
     """

@@ -26,7 +26,7 @@ STATIC = Path(__file__).parent / "static"
 STATEMENTS = tuple(NODE_TYPES.values())
 CONTENT_IDS = {"proof-content", "exercise-content", "solution-content"}
 PERMALINK = '<a class="headerlink" href="#{id}" title="Link to this {kind}">#</a>'
-# Elements whose last paragraph may end in a check's mark, and the space reserved for the mark.
+# The elements whose last paragraph may end in a check's mark, and a space reserved for that mark.
 NESTING = (nodes.Admonition, nodes.Sequential, nodes.list_item, nodes.section)
 ROOM = '<span class="rope-room" style="display: inline-block; width: 2rem"></span>'
 # Replacements in the HTML from the theme and its extensions, by regular expression.
@@ -83,7 +83,7 @@ def place_folds(app: Any, doctree: nodes.document, page: str) -> None:
     for cell in [*doctree.findall(nodes.container)]:
         if not (folds := [part for part in cell if isinstance(part, HideCodeCellNode)]):
             continue
-        folds[0].parent = cell  # MyST-NB doesn't set it for every fold
+        folds[0].parent = cell  # MyST-NB doesn't set the parent of every fold
         if "tag_check" not in cell["classes"]:
             if folds[0] is cell[0]:
                 cell.append(cell.pop(0))
@@ -94,7 +94,7 @@ def place_folds(app: Any, doctree: nodes.document, page: str) -> None:
 
 
 def element_above(cell: nodes.container) -> nodes.Element | None:
-    """Return what a reader sees above a check in the same section, not counting other checks."""
+    """Return the element that readers see above a check in its section, ignoring other checks."""
     for above in reversed(cell.parent[: cell.parent.index(cell)]):
         set_up = above.get("nb_element") == "cell_code" and not above.children
         if not (set_up or "tag_check" in above["classes"] or isinstance(above, nodes.Invisible)):
@@ -103,7 +103,7 @@ def element_above(cell: nodes.container) -> nodes.Element | None:
 
 
 def last_paragraph(node: nodes.Element | None) -> nodes.paragraph | None:
-    """Return the paragraph that ends a text, list, or open box; None if it ends differently."""
+    """Return the paragraph at the end of a text, list, or open box, or None if there is none."""
     while isinstance(node, NESTING) and "dropdown" not in node["classes"]:
         node = node[-1] if node.children else None
     ends_in_text = isinstance(node, nodes.paragraph) and not isinstance(node[-1], nodes.math_block)
@@ -149,7 +149,7 @@ def write_vega(app: Any) -> None:
 
 
 def drop_thebe(app: Any, page: str, template: str, context: Any, doctree: Any) -> None:
-    """Remove Thebe's style sheet from the page, because the file doesn't exist."""
+    """Remove the link to Thebe's style sheet from the page, because that file doesn't exist."""
     context["css_files"] = [css for css in context["css_files"] if "thebe" not in str(css.filename)]
 
 

@@ -1,7 +1,7 @@
 """Train and measure small language models that differ in how they encode positions.
 
 Chapters "What training shows" and "What the model uses". The models use the library as any other
-model would. `train` trains one of them; `python -m rope.book.training sweep` produces the recorded
+model would. `train` trains one model; `python -m rope.book.training sweep` produces the recorded
 comparison.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, E embedding width.

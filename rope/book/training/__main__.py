@@ -72,7 +72,7 @@ def measure(trained: Trained) -> Entry:
 
 
 def by_position(model: Decoder, data: TextData) -> dict[str, list[Any]]:
-    """Return the mean loss in bins of positions, up to 16 context lengths, in nats per token."""
+    """Return the mean loss, in nats per token, in bins of positions up to 16 context lengths."""
     bounds = [int(share * model.experiment.context) for share in SHARES]
     inputs, targets = data.validation(LONG_WINDOWS, bounds[-1])
     rows = zip(inputs.split(1), targets.split(1), strict=True)

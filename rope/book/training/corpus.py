@@ -1,4 +1,4 @@
-"""Provide `Corpus`, which encodes a text with one token per character, and a corpus to train on.
+"""Load the training text, and encode it with one token per character.
 
 `generator` supplies all random numbers in a run.
 """
@@ -10,7 +10,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-VALIDATION = 0.1  # share of a text for validation, at its end
+VALIDATION = 0.1  # the share at the end of a text that is used for validation
 
 
 def generator(seed: int, name: str) -> torch.Generator:
@@ -66,8 +66,8 @@ def load_corpus() -> Corpus:
     """Return the text of `help()`: CPython's documentation topics, sorted by name.
 
     In CPython 3.11 the text has 465,048 characters. Other versions differ a little, so a record
-    contains the length and the hash. Topics quote one another: a twelfth of the validation text
-    also occurs in the training text, in stretches of 128 characters.
+    contains the length and the hash. Topics quote one another: of the 128-character passages in the
+    validation text, one twelfth also occurs in the training text.
     Raises ImportError if this Python lacks the topics, as some Linux packages of Python do.
 
     >>> 350_000 < len(load_corpus().training) < 1_000_000

@@ -1,8 +1,8 @@
-"""Generate training data: windows of a text, or tasks whose answer is at a known position.
+"""Generate training data: windows of a text, or questions whose answers are at known positions.
 
-`TextData` cuts random windows from a `Corpus`. `RecallData` asks for the symbol an exact distance
+`TextData` cuts random windows from a `Corpus`. `RecallData` asks for the symbol at a given distance
 back, and `LookupData` asks for the symbol of a name. All return `(inputs, targets)`, int64
-`[B, S]`, with target -1 where nothing is asked. A batch depends only on seed and step.
+`[B, S]`, with target -1 where nothing is asked. A batch depends only on the seed and the step.
 """
 
 from abc import ABC, abstractmethod
@@ -83,7 +83,7 @@ class Drawn(ABC):
 
 
 class RecallData(Drawn):
-    """Alternate symbols and questions; each question asks for the symbol an exact distance back.
+    """Alternate symbols and questions. Each question asks for the symbol at a given distance back.
 
     Even positions hold a symbol, 0 ... SYMBOLS-1. Odd positions hold a question, SYMBOLS + d - 1,
     which asks for the symbol 2 * d - 1 positions back (d = 1 ... experiment.questions). Symbols and
@@ -125,7 +125,7 @@ class LookupData(Drawn):
         Half of the names are stated once, in random order, and asked for in the same order. The
         remaining positions hold statements and questions about the other names. Every call returns
         the same sequences, of length distance + NAMES - 1. The distance must be odd, because it
-        leads from a statement to a question, and above NAMES, so that all statements come first.
+        leads from a statement to a question. It must exceed NAMES, so that statements come first.
         """
         random, half = generator(0, "validation"), NAMES // 2
         symbol = torch.randint(SYMBOLS, (sequences, NAMES), generator=random)
@@ -157,7 +157,7 @@ def _asked(answer: Tensor) -> Tensor:
     return torch.stack((torch.full_like(answer, IGNORED), answer), dim=-1).flatten(1)
 
 
-# The baselines answer with the most common symbol, either so far or among the last few. They are
+# Baselines: answer with the most common symbol so far, or among the last few symbols. They are
 # right more often than a random guess, although they look nothing up.
 
 

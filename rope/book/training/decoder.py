@@ -35,7 +35,7 @@ class Attention(nn.Module):
             mixed = linear_attention(q, k, v, *(places.query or ()))
         else:
             q, k = self.rotate(q, k, places)
-            causal = places.bias is None  # a bias holds the mask
+            causal = places.bias is None  # a bias already contains the mask
             mixed = scaled_dot_product_attention(q, k, v, attn_mask=places.bias, is_causal=causal)
         return self.out(mixed.transpose(1, 2).flatten(2))
 
@@ -110,7 +110,7 @@ class Decoder(nn.Module):
         places = self.positions(position_ids)
         if places.bias is None:
             return places
-        ahead = torch.ones_like(places.bias, dtype=torch.bool).triu(1)  # keys after the query
+        ahead = torch.ones_like(places.bias, dtype=torch.bool).triu(1)  # True for later keys
         masked = places.bias.masked_fill(ahead, -math.inf)
         return places._replace(bias=masked.unsqueeze(0))
 

@@ -16,15 +16,15 @@ ATTENTIONS = ("softmax", "linear")
 class Experiment:
     """Hold all choices for one run: the model, its data, and its budget.
 
-    task: "text" (predict the next character in CPython's topics). The other tasks have only
-    recorded runs: "code" (CPython's library), "recall" (which symbol is a given number of positions
-    back?), "lookup" (which symbol has a name?), and "even lookup" (the same, but asked equally
-    often at each distance).
+    task: "text": predict the next character in CPython's help topics. The other tasks have only
+    recorded runs. "code": the same for CPython's library. "recall": name the symbol that is a given
+    number of positions back. "lookup": give the symbol that belongs to a name. "even lookup": the
+    same, with equally many questions at each distance.
     position: a name in `rope.book.training.POSITIONS`; some recorded runs name a variant.
     attention: "softmax" or "linear".
     layers, width (E), heads: the decoder's sizes; context: tokens per training sequence.
-    batch: sequences per step; steps: the number of steps. learning_rate: the peak, which is reached
-    after `warmup` steps; then the rate falls along a cosine to a tenth of the peak. base: see
+    batch: sequences per step. steps: the number of steps. learning_rate: the peak, which is reached
+    after `warmup` steps. The rate then falls along a cosine to a tenth of the peak. base: as in
     `RotaryEmbedding`. evaluate_every: the number of steps between validation losses. seed:
     determines the initial weights and the order of the data.
     questions: the number of different questions in the recall task.
@@ -74,12 +74,12 @@ LINEAR = ("none", "sinusoidal", "rope")
 
 TEXT = Experiment()
 LONGER = Experiment(context=256, batch=8)
-#: Small enough for the chapter to train live, with one seed.
+#: An experiment that the chapter can train live, with one seed.
 LIVE = Experiment(
     layers=2, width=64, heads=2, context=64, steps=200, learning_rate=6e-3, evaluate_every=10
 )
 LIVE_WAYS = ("none", "sinusoidal", "learned", "rope")
-#: The models that write a text after PROMPT.
+#: The experiments whose models write a text after PROMPT.
 WRITERS, PROMPT = (replace(TEXT, position="learned"), TEXT), "The value of the "
 
 
@@ -88,7 +88,7 @@ def seeded(runs: Sequence[Experiment], seeds: Sequence[int] = SEEDS) -> list[Exp
     return [replace(run, seed=seed) for seed in seeds for run in runs]
 
 
-#: Every run once; an interrupted sweep has completed the first runs.
+#: Every run, listed once. An interrupted sweep has completed the first runs in this list.
 PLAN = tuple(
     dict.fromkeys(
         (

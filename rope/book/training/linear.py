@@ -22,9 +22,9 @@ CHUNK = 64  # tokens per matrix product: large enough to be fast, small compared
 def linear_attention(q: Tensor, k: Tensor, v: Tensor, *tables: Tensor) -> Tensor:
     """Return the outputs o of equation 19, computed in time linear in S.
 
-    q, k: `[B, H, S, D]`; v: `[B, H, S, D_v]`; tables: cos and sin, as in `rotary_embedding` without
-    position_ids. Without tables, nothing is rotated. The function allocates one state
-    `[B, H, D, D_v]`, one block of weights `[B, H, CHUNK, CHUNK]`, and running sums of the keys
+    q, k: `[B, H, S, D]`. v: `[B, H, S, D_v]`. tables: cos and sin, as in `rotary_embedding` without
+    position_ids. If there are no tables, nothing is rotated. The function allocates a state
+    `[B, H, D, D_v]`, a block of weights `[B, H, CHUNK, CHUNK]`, and the running sums of the keys
     `[B, H, S, D]`.
     Returns `[B, H, S, D_v]`. Raises the same errors as `rotary_embedding`.
 

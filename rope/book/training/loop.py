@@ -97,7 +97,7 @@ def written(
 
 
 def learning_rate(experiment: Experiment, step: int) -> float:
-    """Return a step's rate: a linear rise over `warmup`, then a cosine decay to a tenth.
+    """Return a step's rate: a linear rise to the peak, then a cosine decay to a tenth of the peak.
 
     >>> small = Experiment(steps=100, warmup=10, learning_rate=1.0)
     >>> [round(learning_rate(small, step), 2) for step in (1, 10, 55, 100)]
@@ -116,7 +116,7 @@ def training_step(
     experiment: Experiment,
     step: int,
 ) -> float:
-    """Run a step, numbered from 1; return the loss on its batch before the update."""
+    """Run a step and return the loss on its batch before the update. Steps count from 1."""
     inputs, targets = data.training(step)
     for group in optimizer.param_groups:
         group["lr"] = learning_rate(experiment, step)

@@ -11,7 +11,7 @@ from rope.book.training.experiment import Experiment
 
 LONGEST = Experiment(context=512, batch=4)
 CODE = Experiment(task="code", batch=8, steps=3000, evaluate_every=100)
-CODE_SHORT = replace(CODE, steps=300)  # a complete schedule with a tenth of the steps
+CODE_SHORT = replace(CODE, steps=300)  # a complete schedule in a tenth of the steps
 RECALLED = Experiment(task="recall", layers=2, width=64, heads=2, steps=3000, evaluate_every=100)
 LOOKUP = replace(RECALLED, task="lookup")
 EVEN = replace(LOOKUP, task="even lookup")  # asks equally often at each distance

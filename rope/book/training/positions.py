@@ -1,8 +1,8 @@
 """Define eight methods that encode token positions.
 
-Chapter "What training shows". A method can act in up to three places: it adds a vector to the
-embedding, applies a linear map to queries and keys, or adds a number to the scores. `Places` holds
-these values for one call; most are None.
+Chapter "What training shows". A method can act in three places: it can add a vector to the
+embedding, apply a linear map to queries and keys, or add a number to each score. `Places` holds
+the values for one call; most of them are None.
 
 Shapes: H heads, S sequence, D head dimension, R rotated width, E embedding width.
 """
@@ -27,7 +27,7 @@ class Places(NamedTuple):
     """Hold the values that a method passes to the decoder for S positions, or None if unused.
 
     added: the vectors `[S, E]` added to the embedding. query, key: the cos and sin `[S, R/2]` that
-    rotate queries and keys. bias: the numbers `[H, S, S]` added to the scores, row m for query m.
+    rotate queries and keys. bias: the numbers `[H, S, S]` added to the scores, one row per query.
     """
 
     added: Tensor | None = None
@@ -39,7 +39,7 @@ class Places(NamedTuple):
 class NoPositions(nn.Module):
     """Return empty `Places`: only the causal mask conveys the order (arXiv 2203.16634).
 
-    Create a method from an `Experiment`; a call with integer positions `[S]` returns `Places`.
+    A method is created from an `Experiment`. A call with integer positions `[S]` returns `Places`.
     linear: True if linear attention can use the method.
 
     >>> from rope.book.training import Experiment
@@ -86,7 +86,7 @@ class Learned(NoPositions):
         self.vectors = nn.Embedding(experiment.context, experiment.width)
 
     def forward(self, position_ids: Tensor) -> Places:
-        # Scaled like the character embedding to which it is added.
+        # Use the scale of the character embedding, to which the vectors are added.
         return Places(added=self.vectors(position_ids) * math.sqrt(self.experiment.width))
 
 
@@ -184,7 +184,7 @@ class T5Bias(NoPositions):
 
     @staticmethod
     def bucket(distance: Tensor) -> Tensor:
-        """Return the bucket of each distance m - n; later keys, which are masked, get bucket 0."""
+        """Return the bucket of each distance m - n. Later keys, which are masked, get bucket 0."""
         exact = T5_BUCKETS // 2
         distance = distance.clamp(min=0)
         growth = torch.log(distance.clamp(min=1) / exact) / math.log(T5_FARTHEST / exact)
@@ -193,7 +193,7 @@ class T5Bias(NoPositions):
 
     def forward(self, position_ids: Tensor) -> Places:
         distance = position_ids[:, None] - position_ids  # [S, S], m - n
-        # Scaled like the embedding; otherwise its training steps would be too small.
+        # Use the scale of the embedding, because training steps would otherwise be too small.
         scale = math.sqrt(self.experiment.width)
         return Places(bias=scale * self.numbers(self.bucket(distance)).permute(2, 0, 1))
 

@@ -35,5 +35,5 @@ def runs(of: Experiment = TEXT, *, plan: str = "first", **changed: Any) -> list[
         if replace(Experiment(**run["experiment"]), seed=wanted.seed) == wanted
     ]
     if not found:
-        raise ValueError(f"the record of the {plan} plan has no run of {wanted}; change a field")
+        raise ValueError(f"the {plan} plan has no recorded run of {wanted}; change a field")
     return sorted(found, key=lambda run: run["experiment"]["seed"])

@@ -80,7 +80,7 @@ function ropeExplorer(root) {
   });
   stop(dials[first.fast]);
 
-  // Sliders and menus. Each control changes the state; its writer shows the state in the control.
+  // Sliders and menus. A control changes the state; its writer updates the control from the state.
   // A slider at step s has the value from(s); to(value) is its inverse.
   const writers = [];
   const same = (value) => value;
@@ -135,7 +135,7 @@ function ropeExplorer(root) {
     if (box.hasPointerCapture(event.pointerId)) drag(event);
   });
 
-  // A new head or query reads its favorite key; a key starts at its distance in the text.
+  // A new head or query selects the key with the largest weight. A new key isn't moved at first.
   function change(to) {
     Object.assign(state, to);
     if (("head" in to || "query" in to) && !("key" in to)) {

@@ -127,7 +127,7 @@ def attempted(job: Callable[[], Any], device: torch.device) -> Any:
 def assemble(about: dict[str, Any], checks: dict[str, str], done: dict[str, Any]) -> dict[str, Any]:
     """Return the record: device, metadata, checks, the results of each suite, and failures.
 
-    "not measured" holds the reason for each failed job and for each untimed call of this package.
+    "not measured" maps each failed job and each untimed call of this package to the reason.
     """
     failures: dict[str, str] = {}
     record: dict[str, Any] = {key: [] for key in KEYS.values()}

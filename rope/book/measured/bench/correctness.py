@@ -39,20 +39,20 @@ def planes(x: Tensor, interleaved: bool, width: int | None = None) -> Tensor:
 
 
 def worst_share(actual: Tensor, exact: Tensor, limit: Tensor | float, dtype: torch.dtype) -> float:
-    """Return the largest error divided by the allowed error; a NaN is an infinite error.
+    """Return the largest error divided by the allowed error. The error of a NaN is infinite.
 
-    actual, exact: planes. limit: the allowed error as a fraction of a pair's length. dtype: the
-    dtype of the vectors.
+    actual, exact: planes, as `planes` returns them. limit: the allowed error as a fraction of a
+    pair's length. dtype: the dtype of the vectors.
     """
     error = torch.view_as_real(actual - exact).abs().amax(-1)
-    # Subnormal numbers have a fixed spacing, so two steps of it are always allowed.
+    # Subnormal numbers have a fixed spacing. Always allow two steps of that size.
     floor = 2 * torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
     shares = (error / (exact.abs() * limit + floor)).nan_to_num(torch.inf)
     return float(shares.max()) if shares.numel() else 0.0
 
 
 def check_baseline(baseline: Baseline, rotate: Rotate, tables: Tables, inputs: Pair) -> str:
-    """Return what is wrong with the rotated q and k, or "". Doesn't change the inputs."""
+    """Return what is wrong with a baseline's results, or "". The inputs are not changed."""
     results = rotate(*(x.clone() for x in inputs))
     complaints = [
         f"{name}: {complaint}"
@@ -95,8 +95,8 @@ def allowed(baseline: Baseline, tables: Tables) -> Tensor:
 # The suite "correctness": the Triton kernel, called through the public functions.
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 ROWS = 64  # rows in the tables
-#: (B, H, H_kv, S, D, R): one token; unrotated coordinates; five key heads, four of which fit in one
-#: program; more tokens than fit in a tile; queries without keys.
+#: Sizes (B, H, H_kv, S, D, R) with: one token; unrotated coordinates; five key heads, one
+#: more than a program handles; more tokens than fit in a tile; no keys.
 SHAPES = ((2, 4, 1, 1, 64, 64), (2, 3, 2, 5, 64, 20), (1, 9, 5, 7, 16, 16), (1, 2, 2, 34, 8, 8),
           (1, 3, 0, 6, 32, 32))  # fmt: skip
 #: A function of one or two tensors, cos, sin, and position ids that returns rotated tensors.
@@ -163,7 +163,7 @@ def values(rotate: RotateAll, device: torch.device) -> str:
     worst = 0.0
     for shape, dtype, interleaved in product(SHAPES, DTYPES, (False, True)):
         xs, *tables, ids = random_inputs(shape, dtype, device)
-        # Each pair: the table rows to use, and the ids if the rotation looks the rows up itself.
+        # Pairs: each token's table row, and the ids if the rotation itself looks up the rows.
         lookups = [(ids[:, None], ids), (ids[0], ids[0]), (ids[0], None)]
         if len(xs) == 1:
             per_head = torch.arange(xs[0].shape[:3].numel(), device=device) % ROWS
@@ -214,7 +214,7 @@ def gradients(rotate: RotateAll, device: torch.device) -> str:
 
 
 def strides(rotate: RotateAll, device: torch.device) -> str:
-    """Check results for strided views of token-major buffers that are otherwise filled with NaN."""
+    """Check strided views of token-major buffers whose other elements are NaN."""
     for dtype, interleaved in product(DTYPES, (False, True)):
         xs, *tables = random_inputs(SHAPES[1], dtype, device)
         expected = rotate(xs, *tables, interleaved=interleaved)
@@ -276,7 +276,7 @@ CHECKS: dict[str, Callable[[RotateAll, torch.device], str]] = {
 
 
 def check_kernel(name: str, device: torch.device, rotate: RotateAll = rotate_all) -> str:
-    """Run one check; return its summary, or "wrong: ..." on failure, so that later checks run."""
+    """Run one check and return its summary or, if it fails, "wrong: ..." instead of raising."""
     try:
         return CHECKS[name](rotate, device)
     except Exception as error:

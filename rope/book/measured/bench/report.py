@@ -1,6 +1,6 @@
 """Read a benchmark record: ratios of median times, and curves against the length.
 
-The book shows ratios of two times in the same case, such as the rotation's over the copy's.
+The book shows the ratio of two times from the same case, such as a rotation's and a copy's.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def by_length(
 ) -> tuple[list[int], dict[str, list[float]]]:
     """Return the lengths S and, for each baseline, the `ratio` at each length (NaN if not timed).
 
-    The cases used match `case` except in length and number of heads. The longest sequences have
+    The cases match `case` except in their lengths and numbers of heads. The longest sequences have
     fewer heads, so that they fit in memory.
     """
     every = [Case(**entry["case"]) for entry in record["cases"]]

@@ -1,7 +1,7 @@
-"""Time the rotation next to baselines, on single tokens, and with other kernel tiles.
+"""Time the rotation against the baselines, in decoding, and with alternative kernel tiles.
 
-Each `measure` function runs one job of the command and returns one entry of its record. The calls
-are timed in turn with a copy of the same tensors, which moves as few bytes as a rotation can.
+Each `measure` function runs one job of the command and returns one entry of its record. It also
+times a copy of the same tensors, which moves as few bytes as a rotation can.
 
 Shapes: B batch, H heads, S sequence, D head dimension.
 """
@@ -26,7 +26,7 @@ from rope.book.measured.meters import SEED, Call, keep_memory, time_all
 Effort = dict[str, Any]
 #: How long each call is timed: keyword arguments for `rope.book.measured.meters.time_all`.
 FULL: Effort = {"rounds": 5, "seconds": 0.05}
-BRIEF: Effort = {"rounds": 3, "seconds": 0.01}  # for each of many tiles
+BRIEF: Effort = {"rounds": 3, "seconds": 0.01}  # for each of the many tiles
 GRAPH_CALLS = 16  # calls per CUDA graph, so that the graph's own launch adds little
 #: The prompt lengths and batch sizes for which tiles are tried, and the sizes of the tiles.
 PREFILL, DECODING = (128, 4096, 131_072), (1, 32, 256)
@@ -93,10 +93,10 @@ def random_pair(case: Case, device: torch.device, seed: int) -> Pair:
 
 
 def measure_decoding(batch: int, device: torch.device, effort: Effort) -> dict[str, Any]:
-    """Time the rotation of a token in each of `batch` texts: eager, compiled, or a CUDA graph.
+    """Time the rotation of one token per text: eager, compiled, and as a CUDA graph.
 
-    The host's clock times many calls in a row, so each time includes the host's launch overhead,
-    and the vectors are already in the cache. Many 8B models have these head counts.
+    batch: the number of texts. The numbers of heads are typical of 8B models. The host's clock
+    times many calls in a row, so times include launch overhead, and the vectors are in the cache.
     Returns a dict: "batch" holds the argument, "seconds" maps each call and mode, such as "rope,
     eager", to its median time, and "not timed" maps each failed call to the reason for its failure.
     """
@@ -147,7 +147,7 @@ def captured(call: Call) -> Call:
 
 
 def tile_cases() -> Iterator[Case]:
-    """Yield, per head width and layout, bfloat16 prompts, single tokens, and a float16 prompt."""
+    """Yield prompts and single tokens in bfloat16, and a float16 prompt, per width and layout."""
     for width, interleaved in product((64, 128, 256), (False, True)):
         one = Case(1, 32, 8, 1, width, "bfloat16", interleaved)
         yield from (replace(one, seq=length) for length in PREFILL)
@@ -156,10 +156,10 @@ def tile_cases() -> Iterator[Case]:
 
 
 def tile_candidates(case: Case) -> list[tuple[int, int, int]]:
-    """Return tiles (tokens, heads, warps) with 32 to 1,024 planes of a head per warp.
+    """Return the tiles (tokens, heads, warps) to try: 32 to 1,024 planes of each head per warp.
 
     For a single token, tiles have one token and up to four warps. float16 moves as many bytes as
-    bfloat16, so it gets only tiles with four heads, as a spot check.
+    bfloat16, so only tiles with four heads are tried in float16, as a spot check.
     """
     planes = case.head_dim // 2
     tokens = (1,) if case.seq == 1 else TOKENS
@@ -192,7 +192,7 @@ def measure_tiles(case: Case, device: torch.device) -> dict[str, Any]:
     wrong: list[str] = []
     for tile in tile_candidates(case):
         call, name = partial(rotate_with, tile), "×".join(map(str, tile))
-        # The next results reuse this memory, so elements that a tile skips stay NaN.
+        # The next results reuse this memory. If a tile skips elements, they stay NaN.
         filler = [torch.full_like(x, torch.nan) for x in expected]
         del filler
         try:
