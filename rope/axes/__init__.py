@@ -1,4 +1,4 @@
-"""Rotate tokens by several positions, such as row and column in an image (and frame in a video).
+"""Rotate tokens that have several positions, such as row and column in an image.
 
 One formula covers all methods. A token has A positions p_0 ... p_{A-1}, and plane j rotates by
 
@@ -7,10 +7,10 @@ One formula covers all methods. A token has A positions p_0 ... p_{A-1}, and pla
 Angles in a plane add, so R(p) R(q) = R(p + q) and R(p)^T R(q) = R(q - p): a score depends on the
 positions only through the offset along each axis. The methods differ only in Theta:
 
-- axial: each axis has its own planes, so each column has one nonzero entry (`axial_frequencies`);
-- M-RoPE: the axes share the planes of one spectrum, so each column has one nonzero entry (Qwen2-VL,
-  arXiv 2409.12191; Qwen3-VL interleaves the axes: `section_frequencies`);
-- mixed: each head learns a dense matrix (RoPE-ViT, arXiv 2403.13298: `MixedRotaryEmbedding`).
+- axial (`axial_frequencies`): each axis has its own planes, and each column one nonzero entry;
+- M-RoPE (`section_frequencies`): the axes share the planes of one spectrum, and each column has one
+  nonzero entry (Qwen2-VL, arXiv 2409.12191; in Qwen3-VL, the axes are interleaved);
+- mixed (`MixedRotaryEmbedding`): each head learns a dense matrix (RoPE-ViT, arXiv 2403.13298).
 
 Shapes: A axes, B batch, H heads, S sequence, D head dimension, R rotated width.
 """

@@ -147,7 +147,7 @@ def in_blocks(x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, interleaved: boo
 
 @cache
 def library() -> tuple[Any, str]:
-    """Return the loop in C and a note on its threads and path, or None and the reason it is absent."""
+    """Return the loop in C and a note on its threads and path, or None and why it is absent."""
     candidates = [Path(__file__).with_name("rotate" + suffix) for suffix in EXTENSION_SUFFIXES]
     path = next((path for path in candidates if path.exists()), None)
     if path is None:
