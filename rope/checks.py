@@ -54,7 +54,7 @@ def check_dim(dim: int, name: str = "dim") -> None:
 def check_number(
     name: str, value: float, *, at_least: float | None = None, above: float | None = None
 ) -> None:
-    """Raise TypeError unless value is a real number; raise ValueError unless it is within bounds.
+    """Raise TypeError or ValueError unless value is a finite real number within the bounds.
 
     >>> check_number("factor", 4.0, at_least=1)
     """
@@ -127,7 +127,7 @@ def check_integer(name: str, tensor: Tensor) -> None:
 
 
 def check_heads(name: str, x: Tensor, rotary_dim: int) -> None:
-    """Raise TypeError or ValueError unless x is floating-point `[B, H, S, D]`, D >= rotary_dim."""
+    """Raise TypeError or ValueError unless x is floating-point and 4-D, with D >= rotary_dim."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} has type {type(x).__name__}; it must be a tensor")
     if x.dtype not in FLOATING:
@@ -196,8 +196,8 @@ def check_inplace(xs: Mapping[str, Tensor]) -> None:
         for stride, size in zip(x.stride(), x.shape, strict=True):
             if stride == 0 and size > 1:
                 raise ValueError(
-                    f"{name} has shape {list(x.shape)} and strides {list(x.stride())}: it is "
-                    f"expanded, so its elements share memory; pass {name}.contiguous()"
+                    f"{name} is expanded (shape {list(x.shape)}, strides {list(x.stride())}), so "
+                    f"its elements share memory; pass {name}.contiguous()"
                 )
     if len(xs) == 2:
         q, k = xs.values()

@@ -1,4 +1,4 @@
-"""Rotate vectors by angles; the caller passes tables of their cosines and sines.
+"""Rotate vectors by angles whose cosines and sines are passed as tables.
 
 See the chapter "From maths to PyTorch". The coordinates x_j and y_j of plane j become
 
@@ -39,10 +39,10 @@ def rotary_embedding(
     """Rotate the first R of the D coordinates of each vector, and leave the last D - R unchanged.
 
     x: `[B, H, S, D]`, float16, bfloat16, float32, or float64, with any strides.
-    cos, sin: `[N, R/2]` if position_ids, integers `[S]`, `[B, S]`, or `[1, S]`, select the rows;
-    otherwise `[S, R/2]`, or four axes that broadcast to `[B, H, S, R/2]`. Tables from transformers,
-    `[B, S, R]`, contain each plane twice: pass `cos[:, None, :, :R//2]` (`[:, None, :, ::2]` for
-    Cohere), or use `rope.adapters.transformers`.
+    cos, sin: `[N, R/2]` with position_ids; otherwise `[S, R/2]`, or four axes that broadcast to
+    `[B, H, S, R/2]`. position_ids: integers `[S]`, `[B, S]`, or `[1, S]` that select rows. Tables
+    from transformers, `[B, S, R]`, contain each plane twice: pass `cos[:, None, :, :R//2]`
+    (`[:, None, :, ::2]` for Cohere), or use `rope.adapters.transformers`.
     interleaved: if True, plane j holds coordinates (2j, 2j+1); if False, (j, j + R/2).
     inverse: if True, rotate by the negative angle. If the tables contain a scale, it is applied
     again, not undone. (`RotaryEmbedding` undoes its own scale.)

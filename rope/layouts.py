@@ -1,8 +1,8 @@
 """Convert tensors between two orders of coordinates, the interleaved and half-split layouts.
 
-See the chapter "Two layouts": P R^inter P^T = R^half, where P is the matrix of `permutation`. To
-convert a checkpoint, permute the rows of W_q and W_k by P within each head. W_v and W_o stay
-unchanged, because RoPE doesn't rotate values.
+See the chapter "Two layouts": P R^inter P^T = R^half, where the matrix P permutes as `permutation`
+does. To convert a checkpoint, permute the rows of W_q and W_k by P within each head. W_v and W_o
+stay unchanged, because RoPE doesn't rotate values.
 
 Shapes: H heads, D head dimension, R rotated width (the first R coordinates), E embedding width.
 """
@@ -17,8 +17,8 @@ from torch import Tensor
 
 from rope.checks import check_dim
 
-#: Matches names of tensors in which some rows aren't coordinates of a query or key head. They are
-#: LoRA's first factor, and fused projections, which also contain rows for values.
+#: Matches names of tensors in which some rows aren't coordinates of a query or key head, such as
+#: LoRA's first factor and fused projections, which also contain rows for values.
 _OTHER_ROWS = re.compile(r"lora_?(a|down|embedding)|qkv|query_key_value|c_attn", re.IGNORECASE)
 
 

@@ -155,7 +155,7 @@ class RotaryEmbedding(RotaryTables):
         inplace: bool = False,
         tensor_format: str = "bhsd",
     ) -> Tensor:
-        """Rotate one tensor `[B, H, S, D]`, for example, only queries, or a key for all heads.
+        """Rotate a single tensor `[B, H, S, D]`, such as a key that all heads share.
 
         The arguments and errors are the same as in `forward`.
 

@@ -1,7 +1,7 @@
 """Number the tokens of packed and padded batches, and check positions that callers pass.
 
 See the chapter "Rotary attention". Scores depend only on differences between positions in the same
-sequence. So each sequence can start at 0, which keeps its positions small.
+sequence. Each sequence can therefore start at 0, which keeps positions small.
 
 Shapes: B batch, S sequence.
 """
@@ -129,7 +129,7 @@ def ids_or_start(
 
 
 def _check_offsets(offset: Tensor, x: Tensor) -> None:
-    """Raise TypeError or ValueError unless offset holds integers >= 0, `[B]`, on x's device.
+    """Raise TypeError or ValueError unless offset holds nonnegative integers `[B]` on x's device.
 
     In compiled code and on a GPU, a later check of the positions finds negative values.
     """
@@ -179,7 +179,7 @@ def check_no_negative(name: str, low: int) -> None:
 
 
 def position_range(position_ids: Tensor) -> tuple[int, int]:
-    """Return the smallest and largest id, or (0, -1) if there are none. Waits for the device."""
+    """Return the smallest and largest id, or (0, -1) if there are none; wait for the device."""
     while torch._C._functorch.is_functorch_wrapped_tensor(position_ids):
         position_ids = torch._C._functorch.get_unwrapped(position_ids)  # undo vmap to see all rows
     if position_ids.numel() <= 1:  # a shortcut for decoding, because aminmax takes 2 us

@@ -55,8 +55,8 @@ class DeviceTracking(nn.Module):
         """Set an attribute. Raise AttributeError if the existing tensors depend on it."""
         if name in self._fixed and name in self.__dict__:
             raise AttributeError(
-                f"{name} is {getattr(self, name)!r} and fixed when the module is created; create a "
-                "new module to change it (to change fixed_length, call fix_length)"
+                f"{name} is {getattr(self, name)!r} and can't be changed; create a new module with "
+                "another value (to change only fixed_length, call fix_length)"
             )
         super().__setattr__(name, value)
 
@@ -181,7 +181,7 @@ class RotaryTables(DeviceTracking):
         return self.extension.attention_scaling
 
     def fix_length(self, seq_len: int | None) -> None:
-        """Fix a length-dependent extension's spectrum: every call then uses the one for seq_len.
+        """Make a length-dependent extension use the spectrum for seq_len in every call.
 
         Cached keys match later queries only if the same spectrum rotates both, so pass the longest
         length that the text will reach. The tables grow to that length (at most 131,072 rows). If
@@ -307,7 +307,7 @@ class RotaryTables(DeviceTracking):
         return tensors if tensors[0].device == device else self._move_and_store(device, tensors)
 
     def _grow_to(self, length: int) -> tuple[Tensor, ...]:
-        """Return tables with at least `length` rows. If they must grow, grow to a power of two."""
+        """Return tables with at least `length` rows; grow them to a power of two if needed."""
         with _CHANGING:
             if length <= self.cos.shape[0]:  # another thread has grown them
                 return self._tensors

@@ -174,7 +174,7 @@ class XPos(nn.Module):
             # Reading a value would break the traced graph or make the host wait for the GPU.
             inside = ((ids.to(torch.float64) - self.center).abs() <= reach).all()
             torch._assert_async(inside, f"positions must be within {reach:.0f} of the center")
-            if nonnegative:  # ids_or_start doesn't check these offsets either
+            if nonnegative:  # ids_or_start doesn't check these offsets
                 torch._assert_async((ids >= 0).all(), "offset must be at least 0")
         elif not ids.is_meta and ids.numel():
             position = max(position_range(ids), key=lambda place: abs(place - self.center))

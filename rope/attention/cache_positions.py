@@ -129,7 +129,7 @@ class CachePositions:
         positions = self.positions
         visible = (positions > self._next() - window) | (positions < sinks)
         self._renumber(positions.masked_fill(~visible, -1))
-        self.length = min(self.length, window - 1 + sinks)  # holds because positions increase
+        self.length = min(self.length, window - 1 + sinks)  # this bound holds if positions increase
         if not torch.compiler.is_compiling() and positions.is_cpu:
             self.length = self._largest_count()
 

@@ -32,9 +32,8 @@ class LatentAttention(nn.Module):
     value_dim: the width of each head's values. query_latent_dim: the width of the latent from which
     queries are projected. If None, queries are projected from x.
     rotary: a `RotaryEmbedding` of width rope_dim. Its softmax_scale multiplies all scores. If None,
-    the layer creates a rotary with half-split pairs. DeepSeek's weights need interleaved pairs:
-    create rotary with `RotaryEmbedding.from_config`. Parameters are named as in DeepSeek's
-    checkpoints.
+    the layer creates one with half-split pairs. DeepSeek's weights need interleaved pairs: create
+    rotary with `RotaryEmbedding.from_config`. Parameters are named as in DeepSeek's checkpoints.
     Raises ValueError if rotary.dim is not rope_dim.
 
     >>> layer = LatentAttention(16, 4, latent_dim=8, rope_dim=2, nope_dim=4, value_dim=4)
@@ -119,7 +118,7 @@ class LatentAttention(nn.Module):
         return self.o_proj(out.transpose(1, 2).flatten(2))
 
     def _multiplications(self, queries: int, keys: int, absorbed: bool) -> int:
-        """Return a form's multiplications per row, not counting the steps that both forms share."""
+        """Count the multiplications per row of one form, except in steps that both forms share."""
         content = 2 * self.latent_dim if absorbed else self.nope_dim + self.value_dim
         expanded = (queries if absorbed else keys) * (self.nope_dim + self.value_dim)
         pairs = queries * keys * (content + self.rope_dim)

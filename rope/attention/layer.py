@@ -88,7 +88,7 @@ class RotaryAttention(nn.Module):
         with a cache, each row continues after its largest position. Positions should increase along
         each row, because a token doesn't see cached keys at larger positions.
         attention_mask: `[B, S]`, bool or integers, 0 for padding on the left or right. No token
-        sees padding, and positions skip it. segment_ids: integers `[S]`, `[1, S]`, or
+        sees padding, and padding has no position. segment_ids: integers `[S]`, `[1, S]`, or
         `[B, S]`; tokens with different ids don't see each other. Not allowed with a cache.
         causal: if False, each token sees the entire row; not allowed with a cache or a window.
         With a window, a cache with window + sinks slots never runs out of room. A compiled step is

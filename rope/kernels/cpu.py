@@ -2,7 +2,7 @@
 
 See the chapter "Bytes and kernels". The loop (`rotate.c`) reads and writes each number only once.
 Without the loop, the formula works on one block of the sequence at a time, so that intermediate
-results stay in the cache. The results of both match `rope.kernels.formula` bit for bit.
+results stay in the cache. In both cases, the results match `rope.kernels.formula` bit for bit.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """

@@ -62,8 +62,8 @@ def apply_rotation(
 ) -> Sequence[Tensor]:
     """Rotate x, or q and k, with the operator if it accepts them, otherwise with the formula.
 
-    xs: one or two tensors `[B, H, S, D]`. The caller must have checked all arguments, except that
-    position_ids lie inside the tables.
+    xs: one or two tensors `[B, H, S, D]`. The caller must have checked all arguments, but not
+    whether position_ids lie inside the tables.
     Returns new tensors, or xs if inplace. Raises ValueError for a position outside the tables (the
     Triton kernel returns NaN instead).
 
@@ -81,7 +81,7 @@ def apply_rotation(
         # For the gradient of learned tables, autograd needs x as it was before the rotation.
         rotated = [formula(x.clone() if inplace else x, cos, sin, interleaved) for x in xs]
     else:
-        # The kernels look up the rows. They need q and k; a single x is q, and k has no heads.
+        # The kernels look up the rows. They need q and k: a single x becomes q, with no heads in k.
         q, k = xs if len(xs) == 2 else (xs[0], xs[0].new_empty(xs[0][:, :0].shape))
         recorded = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)
         if recorded and position_ids is not None:

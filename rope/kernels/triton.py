@@ -71,7 +71,7 @@ def _rotate_kernel(
     cos = tl.load(cos_ptr + table, mask=table_mask, other=float("nan")).to(tl.float32)
     sin = tl.load(sin_ptr + table, mask=table_mask, other=float("nan")).to(tl.float32)
 
-    # All heads of a program are in q or all are in k; only the pointers and strides differ.
+    # A program's heads belong either to q or to k; only the pointers and strides differ.
     if head_tile < q_tiles:
         first_head = head_tile * HEADS
         _rotate_heads(
