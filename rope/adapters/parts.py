@@ -73,7 +73,7 @@ class PositionEmbeddings(nn.Module):
 class ByTables:
     """A replacement for `apply_rotary_pos_emb` that rotates with `PositionEmbeddings`' tables.
 
-    These have four axes; it passes other tables to the original function. q, k: `[B, H, S, D]`, or
+    These have four axes; other tables are passed to the original function. q, k: `[B, H, S, D]`, or
     `[B, S, H, D]` if unsqueeze_dim is 2. interleaved: True for planes (2j, 2j+1).
     """
 

@@ -27,8 +27,8 @@ def axial_frequencies(
     """Return Theta for axial RoPE, float64 `[A, dim/2]`: one spectrum base**(-2j/width) per axis.
 
     axes: the number of axes, which share dim equally, or the width of each axis, such as
-    (16, 56, 56). A width may be 0. The first planes follow axis 0. RoPE-ViT (arXiv
-    2403.13298) uses two axes. Raises ValueError if a width is odd or the widths don't sum to dim.
+    (16, 56, 56). A width may be 0. The first planes follow axis 0. RoPE-ViT (arXiv 2403.13298) uses
+    two axes. Raises ValueError if a width is odd or the widths don't sum to dim.
 
     >>> axial_frequencies(8, base=100.0)
     tensor([[1.0000, 0.1000, 0.0000, 0.0000],

@@ -178,7 +178,7 @@ class MultiAxisRotaryEmbedding(DeviceTracking, AxisRotation):
     ) -> Self:
         """Return a layer for M-RoPE; for arguments and errors, see `section_frequencies`.
 
-        extension: a context extension.
+        extension: a context extension, or None.
         Raises ValueError if the extension's spectrum depends on the length, because the layer has
         only one spectrum.
 

@@ -82,7 +82,7 @@ def one_layer(
     bases = {base for n in layers or range(len(listed)) for base in listed[n : n + 1] if base}
     if len(bases) > 1:
         raise ValueError(
-            f"layer_rope_theta lists the bases {sorted(bases)}; choose a layer with layer=, from 0"
+            f"layer_rope_theta has the bases {sorted(bases)}; pass layer=, a layer's number"
         )
     return layer_type, next(iter(bases), None)
 

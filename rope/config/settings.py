@@ -29,8 +29,8 @@ class RotarySettings:
     softmax_scale: the factor by which the attention must multiply its usual scale, 1/sqrt(query
     width). It is 1.0 in most models. In DeepSeek's models, it is YaRN's temperature,
     mscale(factor, mscale_all_dim)**2.
-    rotates: None if all layers rotate; otherwise one flag per layer, True if the layer rotates, be
-    it with these settings or with the settings of another layer type.
+    rotates: None if all layers rotate; otherwise one flag per layer, True if the layer rotates
+    (with these settings or with those of another layer type).
     """
 
     dim: int

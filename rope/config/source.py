@@ -26,7 +26,7 @@ READ = (
 HOLDERS = ("rope_scaling", "rope_parameters")
 #: Keys of parts that don't describe a text model. Parts with a model_type are ignored too.
 NOT_A_MODEL = ("vision_config", "audio_config", "label2id", "quantization_config")
-#: Keys that are kept if they are None. If they were absent, the class would set a number.
+#: Keys that are kept even if None, because the model's class sets a number if they are absent.
 KEEP_NONE = ("rotary_dim", "sliding_window")
 
 
