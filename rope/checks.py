@@ -104,7 +104,7 @@ def check_finite(name: str, tensor: Tensor, advice: str) -> None:
 def check_floating(name: str, dtype: torch.dtype) -> None:
     """Raise TypeError unless dtype is float16, bfloat16, float32, or float64."""
     if dtype not in FLOATING:
-        raise TypeError(f"{name} is {dtype}; it must be float16, bfloat16, float32 or float64")
+        raise TypeError(f"{name} is {dtype}; it must be float16, bfloat16, float32, or float64")
 
 
 def check_float64(name: str, tensor: Tensor, maker: str = "inverse_frequencies") -> None:
@@ -121,7 +121,7 @@ def check_integer(name: str, tensor: Tensor) -> None:
     if not isinstance(tensor, Tensor) or tensor.dtype not in INTEGER:
         kind = tensor.dtype if isinstance(tensor, Tensor) else f"a {type(tensor).__name__}"
         raise TypeError(
-            f"{name} is {kind}; it must be a tensor of uint8, int8, int16, int32 or int64; "
+            f"{name} is {kind}; it must be a tensor of uint8, int8, int16, int32, or int64; "
             f"pass torch.as_tensor({name}).long() if it holds integers"
         )
 

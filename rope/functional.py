@@ -180,7 +180,7 @@ def to_bhsd(tensor_format: str, xs: Mapping[str, Tensor]) -> Mapping[str, Tensor
     if tensor_format == "bhsd":
         return xs
     if tensor_format not in ("bshd", "thd"):
-        raise ValueError(f"tensor_format is {tensor_format!r}; it must be 'bhsd', 'bshd' or 'thd'")
+        raise ValueError(f"tensor_format is {tensor_format!r}; it must be 'bhsd', 'bshd', or 'thd'")
     for name, x in xs.items():
         if x.dim() != len(tensor_format):
             raise ValueError(

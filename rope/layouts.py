@@ -145,9 +145,9 @@ def _check_rows(name: str, tensor: Tensor) -> None:
     plain = name.rpartition(".")[2] in ("weight", "bias") and not _OTHER_ROWS.search(name)
     if not plain or tensor.element_size() == 1 or tensor.dtype == torch.int32:
         raise ValueError(
-            f"{name!r} is fused, low-rank or quantized; it must be a plain weight or bias with one "
-            "row per coordinate; split a fused tensor first, convert weights before quantizing, or "
-            "use projection_interleaved_to_half yourself"
+            f"{name!r} is fused, low-rank, or quantized; it must be a plain weight or bias with "
+            "one row per coordinate; split a fused tensor first, convert weights before quantizing, "
+            "or use projection_interleaved_to_half yourself"
         )
 
 

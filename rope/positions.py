@@ -44,7 +44,7 @@ def cumulative_position_ids(cu_seqlens: Tensor) -> Tensor:
     if cu_seqlens.dim() != 1 or first != [0] or bool((lengths < 0).any()):
         raise ValueError(
             f"cu_seqlens has shape {list(cu_seqlens.shape)} and starts with {first}; it must be "
-            "[n+1], start with 0 and never decrease; pass F.pad(lengths.cumsum(0), (1, 0))"
+            "[n+1], start with 0, and never decrease; pass F.pad(lengths.cumsum(0), (1, 0))"
         )
     tokens = torch.arange(int(bounds[-1]), device=bounds.device)
     return tokens - bounds[:-1].repeat_interleave(lengths, output_size=len(tokens))
@@ -98,7 +98,7 @@ def check_position_ids(position_ids: Tensor, x: Tensor, name: str = "position_id
     rows = (1, *shape)[-2] if shape else 0
     if len(shape) not in (1, 2) or shape[-1] != seq_len or (rows != 1 and rows != batch):
         raise ValueError(
-            f"{name} has shape {list(shape)}; it must be [{seq_len}], [1, {seq_len}] or "
+            f"{name} has shape {list(shape)}; it must be [{seq_len}], [1, {seq_len}], or "
             f"[{batch}, {seq_len}] to match x"
         )
     if position_ids.device != x.device:

@@ -226,8 +226,8 @@ class RotaryTables(DeviceTracking):
     ) -> tuple[Tensor, Tensor]:
         """Return the cosines and sines with which the layer rotates tokens at these positions.
 
-        position_ids: integers `[S]` or `[B, S]`. dtype: the vectors' dtype (for float64 the tables
-        are float64, otherwise float32). seq_len: as in `RotaryEmbedding.forward`.
+        position_ids: integers `[S]` or `[B, S]`. dtype: the vectors' dtype; for float64 vectors,
+        the tables are float64, otherwise float32. seq_len: as in `RotaryEmbedding.forward`.
         Returns `[S, R/2]` or `[B, 1, S, R/2]`, which `rope.rotary_embedding` accepts without
         position_ids. Compiled code computes the rows, so positions may lie beyond the tables.
         Raises the same errors as `RotaryEmbedding.forward`.

@@ -87,7 +87,7 @@ class KVCache:
         k: `[B, H_kv, S, D]`, rotated unless the policy is "plain". v: `[B, H_kv, S, D_v]`. Both
         must have the cache's dtype and device. position_ids: integers `[S]`, `[1, S]`, or `[B, S]`,
         with -1 for padding; if None, each row continues after its largest position.
-        rotary, seq_len: see `read`; rotary is always required if the policy is "plain".
+        rotary, seq_len: see `read`; if the policy is "plain", every call requires rotary.
         Raises ValueError for shapes or devices that don't fit, too many tokens, or tensors that
         record gradients, and TypeError for another dtype. After an error, the cache is unchanged.
 

@@ -149,7 +149,7 @@ def check_axis_positions(position_ids: Tensor, axes: int, x: Tensor | None = Non
     """
     if position_ids.dtype not in (*INTEGER, *REAL):
         raise TypeError(
-            f"position_ids is {position_ids.dtype}; it must be integer, float32 or float64, "
+            f"position_ids is {position_ids.dtype}; it must be integer, float32, or float64, "
             "because half precision can't represent all integers"
         )
     batch, seq_len = ("batch", "sequence") if x is None else (x.shape[0], x.shape[2])

@@ -70,7 +70,7 @@ def _configuration_class(model_type: Any) -> Any:
         raise ValueError(
             f"model_type is {model_type!r}, whose defaults only transformers knows; install "
             "transformers, or leave out model_type and specify interleaved=..., rope_theta, "
-            "head_dim and partial_rotary_factor (1.0 for the entire head)"
+            "head_dim, and partial_rotary_factor (1.0 for the entire head)"
         ) from None
     # CONFIG_MAPPING.get() would not load the class.
     return CONFIG_MAPPING[model_type] if model_type in CONFIG_MAPPING else None  # noqa: SIM401

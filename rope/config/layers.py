@@ -124,7 +124,7 @@ def widths(
         check_equal("the rotated width", f"from {first}", dim, f"from {name}", width)
     if dim % 2 or not 0 < dim <= head_dim:
         raise ValueError(
-            f"the rotated width is {dim}, from {first}; it must be positive, even and at most the "
+            f"the rotated width is {dim}, from {first}; it must be positive, even, and at most the "
             f"head dimension, {head_dim}"
         )
     return head_dim, dim

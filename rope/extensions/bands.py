@@ -64,7 +64,7 @@ class Llama3(Extension):
 
 @dataclass(frozen=True)
 class Proportional(Extension):
-    """p-RoPE, which rotates only the first floor(p R/2) planes and leaves slower planes unrotated.
+    """p-RoPE, which rotates only the first floor(p R/2) planes; slower planes don't rotate.
 
     partial_rotary_factor: p, between 0 and 1. factor: the divisor of all frequencies, at least 1.
     Unlike p-RoPE, a smaller dim would spread the entire spectrum over the rotating planes.

@@ -29,8 +29,8 @@ class YaRN(Extension):
     factor: s, at least 1. original_max_position_embeddings: the trained length L.
     beta_fast, beta_slow: planes with more than beta_fast turns within L are unchanged; planes with
     fewer than beta_slow turns are interpolated.
-    attention_factor: the factor for cos and sin. None means mscale(s, mscale) / mscale(s,
-    mscale_all_dim) if `mscale` and `mscale_all_dim` are given and not 0, otherwise mscale(s).
+    attention_factor: the factor for cos and sin. None means mscale(s) unless `mscale` and
+    `mscale_all_dim` are nonzero; then it means mscale(s, mscale) / mscale(s, mscale_all_dim).
     truncate: if True, round the ends of the ramp outward to integer planes.
     Raises ValueError or TypeError for invalid numbers. `scale` raises ValueError if base is at most
     1, if every plane makes fewer than beta_slow turns within L, or if every plane makes more than

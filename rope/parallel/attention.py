@@ -63,8 +63,8 @@ def context_parallel_attention(
     tokens = len(shards.tokens[mesh.get_local_rank()])
     if {x.shape[2] for x in (q, k, v)} != {tokens}:  # otherwise, the other devices would time out
         raise ValueError(
-            f"q, k and v have {q.shape[2]}, {k.shape[2]} and {v.shape[2]} tokens, but this "
-            f"device's shard has {tokens}; select q, k and v with shards.local"
+            f"q, k, and v have {q.shape[2]}, {k.shape[2]}, and {v.shape[2]} tokens, but this "
+            f"device's shard has {tokens}; select q, k, and v with shards.local"
         )
     if method == "ulysses" and q.shape[1] % len(shards):
         raise ValueError(
@@ -101,7 +101,7 @@ def ulysses(
     order = torch.cat(shards.tokens).to(q.device)
     inverse = shards.inverse_order.to(q.device)
 
-    # Reshape [B, H, S_i, D] to [P * S_i, B, H/P * D], and send q, k and v in one message.
+    # Reshape [B, H, S_i, D] to [P * S_i, B, H/P * D], and send q, k, and v in one message.
     parts = [
         x.unflatten(1, (devices, -1)).permute(1, 3, 0, 2, 4).flatten(0, 1).flatten(2)
         for x in (q, k, v)
