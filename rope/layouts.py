@@ -146,8 +146,8 @@ def _check_rows(name: str, tensor: Tensor) -> None:
     if not plain or tensor.element_size() == 1 or tensor.dtype == torch.int32:
         raise ValueError(
             f"{name!r} is fused, low-rank, or quantized; it must be a plain weight or bias with "
-            "one row per coordinate; split a fused tensor first, convert weights before quantizing, "
-            "or use projection_interleaved_to_half yourself"
+            "one row per coordinate; split a fused tensor first, convert weights before quantizing "
+            "them, or use projection_interleaved_to_half yourself"
         )
 
 

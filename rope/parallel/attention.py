@@ -63,8 +63,8 @@ def context_parallel_attention(
     tokens = len(shards.tokens[mesh.get_local_rank()])
     if {x.shape[2] for x in (q, k, v)} != {tokens}:  # otherwise, the other devices would time out
         raise ValueError(
-            f"q, k, and v have {q.shape[2]}, {k.shape[2]}, and {v.shape[2]} tokens, but this "
-            f"device's shard has {tokens}; select q, k, and v with shards.local"
+            f"q, k and v have {q.shape[2]}, {k.shape[2]} and {v.shape[2]} tokens, but this "
+            f"device's shard has {tokens}; select q, k and v with shards.local"
         )
     if method == "ulysses" and q.shape[1] % len(shards):
         raise ValueError(
