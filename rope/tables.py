@@ -55,8 +55,8 @@ class DeviceTracking(nn.Module):
         """Set an attribute. Raise AttributeError if the existing tensors depend on it."""
         if name in self._fixed and name in self.__dict__:
             raise AttributeError(
-                f"{name} is {getattr(self, name)!r} and can't be changed; create a new module with "
-                "another value (to change only fixed_length, call fix_length)"
+                f"{name} is fixed at {getattr(self, name)!r}; create a new module to change it (or "
+                "call fix_length to change only fixed_length)"
             )
         super().__setattr__(name, value)
 
