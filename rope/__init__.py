@@ -1,7 +1,7 @@
 """Implement rotary position embedding (RoPE), from the definition to the PyTorch layer.
 
-Submodules load when they are first used, so `import rope` needs no other package. The layer and its
-functions need torch, `reference` NumPy, `symbolic` SymPy, and `book` the extra `notebooks`.
+Submodules load on first use, so `import rope` needs no other package. The layer and its functions
+need torch; `reference` needs NumPy; `symbolic` needs SymPy; `book` needs the extra `notebooks`.
 """
 
 import importlib
@@ -45,7 +45,7 @@ else:
             if error.name == "torch":
                 error.msg += "; pip install torch (rope.reference and rope.symbolic don't need it)"
             raise
-        # Store the attribute, so that later lookups skip this function. Compiled code requires it.
+        # Store the attribute so that later lookups skip this function, as compiled code requires.
         return globals().setdefault(name, getattr(module, name) if name in _HOMES else module)
 
 

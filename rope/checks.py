@@ -1,8 +1,8 @@
 """Check arguments: numbers, tensors, and tensors to be rotated in place.
 
 Every check runs before anything is computed or changed. The shape and dtype of a tensor are known
-without reading its data, so checking them costs nothing on a GPU and works under `torch.compile`.
-Arguments for which Python or torch raises a clear error anyway aren't checked.
+without reading its data. Checking them therefore doesn't wait for a GPU, and works under
+`torch.compile`. An argument isn't checked if Python or torch raises a clear error for it anyway.
 
 Shapes: B batch, H heads, S sequence, D head dimension.
 """
@@ -22,7 +22,7 @@ FARTHEST = 2**53  # beyond this, float64 can't represent every integer
 def check_count(name: str, value: int, smallest: int = 1) -> None:
     """Raise TypeError unless value is an integer, and ValueError unless smallest <= value <= 2**53.
 
-    Compiled code skips the upper bound, because it would limit every exported program.
+    Compiled code doesn't check the upper bound, which would limit every exported program.
 
     >>> check_count("length", 3)
     """
@@ -36,8 +36,8 @@ def check_count(name: str, value: int, smallest: int = 1) -> None:
         raise ValueError(f"{name} is {value}; it must be at least {smallest}")
     if not compiling and value > FARTHEST:
         raise ValueError(
-            f"{name} is an integer of {int(value).bit_length()} bits; it must be at most 2**53, "
-            "because float64 can't represent every integer beyond that"
+            f"{name} has {int(value).bit_length()} bits; it must be at most 2**53, because float64 "
+            "can't represent every integer beyond that"
         )
 
 
@@ -54,7 +54,7 @@ def check_dim(dim: int, name: str = "dim") -> None:
 def check_number(
     name: str, value: float, *, at_least: float | None = None, above: float | None = None
 ) -> None:
-    """Raise TypeError unless value is a real number, ValueError unless it is finite and in range.
+    """Raise TypeError or ValueError unless value is a finite real number within the bounds.
 
     >>> check_number("factor", 4.0, at_least=1)
     """
@@ -71,12 +71,12 @@ def check_number(
 def check_base(base: float, name: str = "base") -> None:
     """Raise TypeError or ValueError unless base is a positive, finite number."""
     check_number(name, base, above=0)
-    if base < 2.0**-960:  # otherwise an int64 position times 1/base overflows float64
+    if base < 2.0**-960:  # below this, an int64 position times 1/base overflows float64
         raise ValueError(f"{name} is {base}; it must be at least 1.03e-289 (1e4 is usual)")
 
 
 def check_flag(name: str, value: bool) -> None:
-    """Raise TypeError unless value is a bool. (A string such as "half" would be truthy.)"""
+    """Raise TypeError unless value is a bool. A string such as "half" would act as True."""
     if not isinstance(value, bool):
         raise TypeError(f"{name} is {value!r}; it must be True or False")
 
@@ -94,7 +94,7 @@ def check_finite(name: str, tensor: Tensor, advice: str) -> None:
         return
     try:
         all_finite = bool(finite)
-    except RuntimeError:  # a tracer's tensor has no values to read
+    except RuntimeError:  # a tensor that is being traced has no values
         return
     if not all_finite:
         worst = tensor[~tensor.isfinite()][0].item()
@@ -104,11 +104,11 @@ def check_finite(name: str, tensor: Tensor, advice: str) -> None:
 def check_floating(name: str, dtype: torch.dtype) -> None:
     """Raise TypeError unless dtype is float16, bfloat16, float32, or float64."""
     if dtype not in FLOATING:
-        raise TypeError(f"{name} is {dtype}; it must be float16, bfloat16, float32 or float64")
+        raise TypeError(f"{name} is {dtype}; it must be float16, bfloat16, float32, or float64")
 
 
 def check_float64(name: str, tensor: Tensor, maker: str = "inverse_frequencies") -> None:
-    """Raise TypeError unless the frequencies are float64. The message recommends `maker`."""
+    """Raise TypeError unless the tensor is float64. The message recommends using `maker`."""
     if tensor.dtype != torch.float64:
         raise TypeError(
             f"{name} is {tensor.dtype}; it must be float64, because rounded frequencies lead to "
@@ -117,17 +117,17 @@ def check_float64(name: str, tensor: Tensor, maker: str = "inverse_frequencies")
 
 
 def check_integer(name: str, tensor: Tensor) -> None:
-    """Raise TypeError unless `tensor` is an integer tensor. (A bool tensor would act as a mask.)"""
+    """Raise TypeError unless `tensor` is an integer tensor. A bool tensor would act as a mask."""
     if not isinstance(tensor, Tensor) or tensor.dtype not in INTEGER:
         kind = tensor.dtype if isinstance(tensor, Tensor) else f"a {type(tensor).__name__}"
         raise TypeError(
-            f"{name} is {kind}; it must be a tensor of uint8, int8, int16, int32 or int64; "
+            f"{name} is {kind}; it must be a tensor of uint8, int8, int16, int32, or int64; "
             f"pass torch.as_tensor({name}).long() if it holds integers"
         )
 
 
 def check_heads(name: str, x: Tensor, rotary_dim: int) -> None:
-    """Raise TypeError or ValueError unless x is a floating-point `[B, H, S, D >= rotary_dim]`."""
+    """Raise TypeError or ValueError unless x is floating-point and 4-D, with D >= rotary_dim."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} has type {type(x).__name__}; it must be a tensor")
     if x.dtype not in FLOATING:
@@ -144,7 +144,7 @@ def check_heads(name: str, x: Tensor, rotary_dim: int) -> None:
 
 
 def check_vectors(xs: Mapping[str, Tensor], rotary_dim: int) -> None:
-    """Raise TypeError or ValueError unless x, or q and k together, can be rotated."""
+    """Raise TypeError or ValueError unless the tensors in xs (x, or q and k) can be rotated."""
     for name, x in xs.items():
         check_heads(name, x, rotary_dim)
     if len(xs) == 2:
@@ -169,8 +169,8 @@ def check_devices(**tensors: Tensor) -> None:
     for name, tensor in others:
         if tensor.device != reference.device:
             raise ValueError(
-                f"{first} is on {reference.device} and {name} on {tensor.device}; they must be on "
-                f"one device; move {name} with .to({first}.device)"
+                f"{first} is on {reference.device} and {name} is on {tensor.device}; they must be "
+                f"on the same device; move {name} with .to({first}.device)"
             )
 
 
@@ -183,21 +183,21 @@ def check_inplace(xs: Mapping[str, Tensor]) -> None:
     """Raise ValueError if writing into x, or q and k, would silently produce wrong results.
 
     Elements that share memory would be rotated twice. q and k may be slices of one fused
-    projection, so the check rejects them only if they begin at the same address. Compiled code has
-    no addresses, so there it rejects only expanded tensors and one tensor passed as both q and k.
-    A leaf that requires a gradient also raises ValueError, before q is changed.
+    projection, so they are rejected only if they begin at the same address. Compiled code can't
+    compare addresses. There, only expanded tensors are rejected, and one tensor passed as both q
+    and k. A leaf tensor that requires a gradient also raises ValueError, before q is changed.
     """
     for name, x in xs.items():
         if x.is_leaf and x.requires_grad and torch.is_grad_enabled():
             raise ValueError(
-                f"{name} is a leaf that requires a gradient, so it can't be overwritten; "
+                f"{name} is a leaf tensor that requires a gradient and can't be overwritten; "
                 f"pass {name}.clone(), or omit inplace"
             )
         for stride, size in zip(x.stride(), x.shape, strict=True):
             if stride == 0 and size > 1:
                 raise ValueError(
-                    f"{name} has shape {list(x.shape)} and strides {list(x.stride())}: it is "
-                    f"expanded, so its elements share memory; pass {name}.contiguous()"
+                    f"{name} is expanded (shape {list(x.shape)}, strides {list(x.stride())}), so "
+                    f"its elements share memory; pass {name}.contiguous()"
                 )
     if len(xs) == 2:
         q, k = xs.values()

@@ -1,7 +1,7 @@
 """Compute frequencies theta_j = base**(-2j/R) and tables of cos(m theta_j) and sin(m theta_j).
 
 See the chapter "Many dimensions". Angles, cosines, and sines are computed in float64, because a
-float32 angle at position 1,000,000 is wrong in the second decimal. Only the result is rounded.
+float32 angle at position 1,000,000 can be off by 0.03. Only the result is rounded.
 
 Shapes: R rotated width (the argument `dim`), ... any axes of the positions. Angles are in radians.
 """
@@ -32,9 +32,9 @@ def inverse_frequencies(
 ) -> Tensor:
     """Return the dim/2 angular frequencies theta_j = base**(-2j/dim), in radians per position.
 
-    extension: a context extension that changes the frequencies. seq_len: the sequence length in
-    use, on which some extensions depend.
-    Returns float64 `[dim/2]` on `device`, or on torch's default device if it is None.
+    extension: a context extension that changes the frequencies, or None. seq_len: the current
+    sequence length; only some extensions depend on it.
+    Returns float64 `[dim/2]` on `device`, or on torch's default device if `device` is None.
     Raises ValueError if dim is odd or below 2, if base is not finite or below 2**-960, or if the
     extension returns a wrong shape or non-finite values. Raises TypeError if dim is not an integer,
     base is not a number, or the extension's `scale` doesn't return float64.
@@ -54,18 +54,18 @@ def inverse_frequencies(
         return plain
     scaled = extension.scale(plain, float(base), seq_len)
     name = f"the result of {type(extension).__name__}.scale"
-    check_float64(name, scaled)
+    check_float64(name, scaled, "float64 arithmetic")
     if scaled.shape != plain.shape:
         raise ValueError(
             f"{name} has shape {list(scaled.shape)}; it must be {list(plain.shape)}, one frequency "
             "per plane"
         )
-    check_finite(name, scaled, "use 0 for planes that do not rotate")
+    check_finite(name, scaled, "return 0 for planes that don't rotate")
     return scaled
 
 
 def float64_device(device: torch.device) -> torch.device:
-    """Return the device, or the CPU if the device may not support float64 (such as MPS or NPUs)."""
+    """Return the device if it is known to support float64, otherwise the CPU (as for MPS)."""
     return device if device.type in ("cpu", "cuda", "meta", "xpu") else torch.device("cpu")
 
 
@@ -93,7 +93,7 @@ def rotary_tables(
     negative positions. inv_freq: float64 `[R/2]`, on the positions' device. scale: a factor for
     both tables, such as an extension's `attention_scaling`.
     Returns cos and sin, each `[..., R/2]` (`[N, R/2]` for an int), computed in float64 and then
-    rounded to `dtype`. Torch rounds to float16 and bfloat16 by way of float32.
+    rounded to `dtype`. For float16 and bfloat16, torch rounds to float32 first.
     Raises TypeError if positions are not integers, inv_freq is not float64, or `dtype` is not a
     floating-point dtype. Raises ValueError if N is negative, inv_freq is not 1-D and finite, or
     scale is not positive and finite. Raises torch's RuntimeError if the devices differ.

@@ -1,11 +1,11 @@
-"""Rotate vectors by angles whose cosines and sines the caller passes as tables.
+"""Rotate vectors by angles whose cosines and sines are passed as tables.
 
-See the chapter "From maths to PyTorch". With x_j, y_j the two coordinates of plane j,
+See the chapter "From maths to PyTorch". The coordinates x_j and y_j of plane j become
 
-    x_j' = x_j cos - y_j sin,        y_j' = y_j cos + x_j sin,
+    x_j' = x_j cos - y_j sin,        y_j' = y_j cos + x_j sin.
 
-which is multiplication by e^{i m theta_j} (RoFormer, arXiv 2104.09864, equation 34). This module
-checks the arguments, and `rope.kernels` computes the result.
+In complex numbers, this multiplies x_j + i y_j by e^{i m theta_j} (RoFormer, arXiv 2104.09864,
+equation 34). This module checks the arguments, and `rope.kernels` computes the result.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table rows.
 """
@@ -39,23 +39,23 @@ def rotary_embedding(
     """Rotate the first R of the D coordinates of each vector, and leave the last D - R unchanged.
 
     x: `[B, H, S, D]`, float16, bfloat16, float32, or float64, with any strides.
-    cos, sin: `[N, R/2]`, with integer position_ids `[S]`, `[B, S]`, or `[1, S]` that select their
-    rows. Without position_ids: `[S, R/2]`, or four axes that broadcast to `[B, H, S, R/2]`. Tables
-    from transformers, `[B, S, R]`, hold each plane twice: pass `cos[:, None, :, :R//2]`
+    cos, sin: `[N, R/2]` with position_ids; otherwise `[S, R/2]`, or four axes that broadcast to
+    `[B, H, S, R/2]`. position_ids: integers `[S]`, `[B, S]`, or `[1, S]` that select rows. Tables
+    from transformers, `[B, S, R]`, contain each plane twice: pass `cos[:, None, :, :R//2]`
     (`[:, None, :, ::2]` for Cohere), or use `rope.adapters.transformers`.
     interleaved: if True, plane j holds coordinates (2j, 2j+1); if False, (j, j + R/2).
-    inverse: if True, rotate by the negative angle. A scale in the tables is applied again, not
-    undone (`RotaryEmbedding` undoes its own scale).
-    inplace: if True, write the result into x. Autograd and checkpointing notice the change.
+    inverse: if True, rotate by the negative angle. If the tables contain a scale, it is applied
+    again, not undone. (`RotaryEmbedding` undoes its own scale.)
+    inplace: if True, write the result into x. Autograd and checkpointing detect the change.
     tensor_format: "bhsd"; "bshd" for x `[B, S, H, D]`; "thd" for packed tokens `[T, H, D]`, whose
-    position_ids are `[T]`. The format doesn't affect the tables.
-    Returns x if inplace (for "bshd" and "thd" a view of x), otherwise a new tensor with x's shape
-    and dtype. The arithmetic is in float32, or in float64 if x or the tables are float64, and the
-    result is rounded once.
+    position_ids are `[T]`. The tables have the same shape in all formats.
+    Returns x if inplace is True (for "bshd" and "thd", a view of x), otherwise a new tensor with
+    x's shape and dtype. The arithmetic is in float32, or in float64 if x or the tables are float64,
+    and the result is rounded once.
     Raises TypeError for wrong dtypes, such as half-precision tables for float32 vectors. Raises
     ValueError for shapes or devices that don't match, for positions outside the tables, and if
-    inplace would write to the same memory twice. For a position outside the tables, code compiled
-    for a CPU fails an assertion, and the Triton kernel returns NaN.
+    inplace would write to the same memory twice. If a position is outside the tables, code compiled
+    for a CPU fails an assertion instead, and the Triton kernel returns NaN.
 
     >>> import torch
     >>> from rope.frequencies import inverse_frequencies, rotary_tables
@@ -84,7 +84,7 @@ def rotary_embedding_qk(
     inplace: bool = False,
     tensor_format: str = "bhsd",
 ) -> tuple[Tensor, Tensor]:
-    """Rotate queries `[B, H, S, D]` and keys `[B, H_kv, S, D]` together, in one launch on a GPU.
+    """Rotate queries `[B, H, S, D]` and keys `[B, H_kv, S, D]`; on a GPU, in one kernel launch.
 
     The arguments and errors are the same as in `rotary_embedding`. Also raises ValueError if q and
     k differ in batch, S, D, or device, or if inplace is True and they begin at the same address.
@@ -125,7 +125,7 @@ def _check_and_rotate(
             _check_rows(cos, x)
         elif cos.dim() != 2:
             raise ValueError(
-                f"cos has shape {list(cos.shape)}; with position_ids it must be [rows, planes]"
+                f"cos has shape {list(cos.shape)}; with position_ids, it must be [rows, planes]"
             )
     if position_ids is not None:
         check_position_ids(position_ids, x)
@@ -141,15 +141,15 @@ def _check_tables(cos: Tensor, sin: Tensor) -> None:
         kind = ValueError if cos.dtype == sin.dtype else TypeError
         raise kind(
             f"cos is {cos.dtype} {list(cos.shape)} and sin is {sin.dtype} {list(sin.shape)}; they "
-            "must match; take both from one call of rotary_tables"
+            "must match; compute both with one call to rotary_tables"
         )
     if cos.device != sin.device:
         check_devices(cos=cos, sin=sin)
     if cos.dim() not in (2, 4) or cos.shape[-1] == 0:
         raise ValueError(
             f"cos has shape {list(cos.shape)}; it must be [rows, planes] or [B, H, S, planes] with "
-            "at least one plane. Tables from transformers, [B, S, R], hold each plane twice; pass "
-            "cos[:, None, :, : R // 2] (cos[:, None, :, ::2] for Cohere)"
+            "at least one plane; tables from transformers, [B, S, R], contain each plane twice, so "
+            "pass cos[:, None, :, : R // 2] (cos[:, None, :, ::2] for Cohere)"
         )
 
 
@@ -163,8 +163,8 @@ def _check_rows(cos: Tensor, x: Tensor) -> None:
     for axis, rows, size in zip("SHB", cos.shape[-2::-1], x.shape[-2::-1], strict=False):
         if rows != 1 and rows != size:
             raise ValueError(
-                f"cos has shape {list(cos.shape)} and x {list(x.shape)}; axis {axis} of cos has "
-                f"size {rows}, but it must have size 1 or {size}"
+                f"cos has shape {list(cos.shape)} and x has shape {list(x.shape)}; axis {axis} of "
+                f"cos has size {rows}, but it must have size 1 or {size}"
             )
 
 
@@ -180,7 +180,7 @@ def to_bhsd(tensor_format: str, xs: Mapping[str, Tensor]) -> Mapping[str, Tensor
     if tensor_format == "bhsd":
         return xs
     if tensor_format not in ("bshd", "thd"):
-        raise ValueError(f"tensor_format is {tensor_format!r}; it must be 'bhsd', 'bshd' or 'thd'")
+        raise ValueError(f"tensor_format is {tensor_format!r}; it must be 'bhsd', 'bshd', or 'thd'")
     for name, x in xs.items():
         if x.dim() != len(tensor_format):
             raise ValueError(
@@ -192,7 +192,7 @@ def to_bhsd(tensor_format: str, xs: Mapping[str, Tensor]) -> Mapping[str, Tensor
 
 
 def from_bhsd(tensor_format: str, xs: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Return tensors `[B, H, S, D]` as views in tensor_format; this is the inverse of `to_bhsd`.
+    """Return views of tensors `[B, H, S, D]` in tensor_format. This is the inverse of `to_bhsd`.
 
     >>> import torch
     >>> from_bhsd("bshd", [torch.ones(1, 3, 5, 2)])[0].shape

@@ -1,8 +1,8 @@
 """Convert tensors between two orders of coordinates, the interleaved and half-split layouts.
 
-See the chapter "Two layouts": P R^inter P^T = R^half, where P is the matrix of `permutation`. To
-convert a checkpoint, permute the rows of W_q and W_k by P within each head. W_v and W_o stay
-unchanged, because RoPE doesn't rotate values.
+See the chapter "Two layouts": P R^inter P^T = R^half, where the matrix P permutes as `permutation`
+does. To convert a checkpoint, permute the rows of W_q and W_k by P within each head. W_v and W_o
+stay unchanged, because RoPE doesn't rotate values.
 
 Shapes: H heads, D head dimension, R rotated width (the first R coordinates), E embedding width.
 """
@@ -17,13 +17,13 @@ from torch import Tensor
 
 from rope.checks import check_dim
 
-#: Matches names of tensors whose rows aren't all coordinates of query or key heads: LoRA's first
-#: factor, and fused projections, which also contain the values' rows.
+#: Matches names of tensors in which some rows aren't coordinates of a query or key head, such as
+#: LoRA's first factor and fused projections, which also contain rows for values.
 _OTHER_ROWS = re.compile(r"lora_?(a|down|embedding)|qkv|query_key_value|c_attn", re.IGNORECASE)
 
 
 def permutation(dim: int, *, device: torch.device | str | None = None) -> Tensor:
-    """Return the index p such that half = interleaved[..., p]: even coordinates before odd ones.
+    """Return the indices p such that half = interleaved[..., p]: even coordinates, then odd ones.
 
     Returns int64 `[dim]`. Raises ValueError if dim is odd or below 2.
 
@@ -92,11 +92,11 @@ def convert_state_dict(
 ) -> dict[str, Tensor]:
     """Convert the query and key projections of a checkpoint, both weights and biases.
 
-    heads: maps each name pattern (with shell wildcards) to a number of heads, such as
-    {"*.q_proj.*": 32, "*.k_proj.*": 8}. Leave out W_v and W_o. Include norm weights `[D]` that act
-    within each head, such as Qwen3's q_norm and k_norm, with 1 head.
+    heads: the number of heads for each name pattern (with shell wildcards), for example
+    {"*.q_proj.*": 32, "*.k_proj.*": 8}. Omit W_v and W_o. Some models have norm weights `[D]` for
+    each head, such as Qwen3's q_norm and k_norm; include these with 1 head.
     to_half: True converts interleaved to half-split, False converts half-split to interleaved.
-    rotary_dim: R, or None if R = D. If heads differ in D, call the function once per D.
+    rotary_dim: R, or None if R = D. If D differs between heads, call the function once for each D.
     Returns a new dict in the same order. Tensors whose names match no pattern are unchanged.
     Raises ValueError if a pattern matches no name, two patterns match the same name, or heads
     differ in width, for example because the number of key heads is wrong. Also raises ValueError
@@ -135,7 +135,7 @@ def convert_state_dict(
         raise ValueError(
             f"the heads have widths {sorted(set(widths.values()))}; all widths must be equal; "
             "correct the numbers of heads (there are often fewer key heads than query heads), or "
-            "call once per width"
+            "call convert_state_dict once for each width"
         )
     return converted
 
@@ -145,14 +145,14 @@ def _check_rows(name: str, tensor: Tensor) -> None:
     plain = name.rpartition(".")[2] in ("weight", "bias") and not _OTHER_ROWS.search(name)
     if not plain or tensor.element_size() == 1 or tensor.dtype == torch.int32:
         raise ValueError(
-            f"{name!r} is fused, low-rank or quantized; it must be a plain weight or bias with one "
-            "row per coordinate; split a fused tensor first, convert weights before quantizing, or "
-            "use projection_interleaved_to_half yourself"
+            f"{name!r} is fused, low-rank, or quantized; it must be a plain weight or bias with "
+            "one row per coordinate; split a fused tensor first, convert weights before quantizing "
+            "them, or use projection_interleaved_to_half yourself"
         )
 
 
 def _reorder(x: Tensor, rotary_dim: int | None, *, to_half: bool) -> Tensor:
-    """Move the first R coordinates of x `[..., D]` to half-split order, or back if not to_half."""
+    """Reorder R coordinates of x `[..., D]` from interleaved to half-split, or the reverse."""
     width = x.shape[-1] if rotary_dim is None else rotary_dim
     check_dim(width, "the width of x" if rotary_dim is None else "rotary_dim")
     if width > x.shape[-1]:

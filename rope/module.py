@@ -1,9 +1,9 @@
-"""Define RotaryEmbedding, the layer that rotates queries and keys with tables that it stores.
+"""Define RotaryEmbedding, the layer that rotates queries and keys with stored tables.
 
 See the chapter "From maths to PyTorch". To follow one query through the code, read `forward` and
 `_rotate` here, then `apply_rotation` in `kernels/operator.py`, then `rotate_into` in
 `kernels/cpu.py`, which calls the loop in `kernels/rotate.c`. On a GPU, `kernels/triton.py` replaces
-these last two files. `frequencies` computes the tables, and `tables` stores them.
+the last two files. `frequencies` computes the tables, and `tables` stores them.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -26,7 +26,7 @@ class RotaryEmbedding(RotaryTables):
 
     dim: the rotated width R, an even number that is at most the head dimension.
     base: the base in theta_j = base**(-2j/R).
-    max_seq_len: the initial number of table rows, which grows to the next power of two if needed.
+    max_seq_len: the initial number of table rows. If needed, tables grow to a power of two.
     extension: a context extension from `rope.extensions`, or None.
     interleaved: if True, plane j holds coordinates (2j, 2j+1); if False, (j, j + R/2).
     device: the device of the tables; None means torch's default device.
@@ -35,8 +35,8 @@ class RotaryEmbedding(RotaryTables):
     The tables `cos` and `sin`, float32 `[N, R/2]`, aren't buffers. They move to another device with
     the model or with the queries, but casts don't change them, and state_dict doesn't contain them.
     If the vectors are float64 or the positions lie far beyond the tables, each call computes the
-    rows that it needs. You can't change the arguments later. `from_config` sets `softmax_scale`,
-    the factor by which the attention must multiply its usual scale.
+    rows that it needs. The arguments are fixed at creation. `from_config` sets `softmax_scale`; the
+    attention must multiply its usual scale by this factor.
 
     >>> rotary = RotaryEmbedding(4, max_seq_len=8).to(torch.bfloat16)
     >>> rotary.cos.dtype, rotary.cos.shape
@@ -60,12 +60,12 @@ class RotaryEmbedding(RotaryTables):
         """Return the embedding that a model's configuration describes.
 
         config: a transformers configuration, its dict, or JSON. layer_type, layer: a type of layer,
-        or the number of a layer, counted from 0; pass one of them if the layers have different
-        parameters. max_seq_len: the initial number of table rows; None means the model's context
-        length, but at most 131,072. interleaved: True or False as in the class; None means the
-        model type's own layout.
-        Raises the same errors as `rope.config.rotary_settings`, which also says which layers
-        rotate. Raises ValueError if positions have several axes or if no length is given.
+        or the number of a layer, counted from 0. Pass one of the two if not all layers have the
+        same parameters. max_seq_len: the initial number of table rows; None means the model's
+        context length, but at most 131,072. interleaved: see the class; None means the model type's
+        own layout.
+        Raises the same errors as `rope.config.rotary_settings`, which also reports which layers
+        rotate. Raises ValueError if positions have several axes or the length is unknown.
 
         >>> from rope.config import example
         >>> RotaryEmbedding.from_config(example("llama-3.1-8b")).extension.name
@@ -116,15 +116,15 @@ class RotaryEmbedding(RotaryTables):
         q: `[B, H, S, D]`; k: `[B, H_kv, S, D]`. position_ids: integers `[S]`, `[B, S]`, or
         `[1, S]`. If None, the positions are offset ... offset+S-1. offset: the number of tokens
         before this call, an int or integers `[B]`, one per row.
-        seq_len: the sequence length, for an extension whose frequencies depend on it. If None, the
-        length passed to `fix_length` is used or, without one, the largest position of this call
-        plus 1. inverse: if True, rotate back and undo the attention scaling. inplace: if True,
-        write the results into q and k. tensor_format: "bhsd"; "bshd" for `[B, S, H, D]`; "thd" for
-        packed tokens `[T, H, D]` with position_ids `[T]`. If the keys differ from the queries in
-        position or length, call `rotate` for each.
+        seq_len: the sequence length, for an extension whose frequencies depend on it. If None, it
+        is the length passed to `fix_length`, or else the largest position in this call plus 1.
+        inverse: if True, rotate back and undo the attention scaling. inplace: if True, write the
+        results into q and k. tensor_format: "bhsd"; "bshd" for `[B, S, H, D]`; "thd" for packed
+        tokens `[T, H, D]` with position_ids `[T]`. If the keys differ from the queries in position
+        or length, call `rotate` for each.
         Returns q and k, rotated, with the same shapes and dtypes.
         Raises the same errors as `rotary_embedding`. Eager code reads the largest of position_ids,
-        in case the tables have to grow, and therefore waits for a GPU. To avoid the wait, pass a
+        because the tables may have to grow. It therefore waits for a GPU. To avoid the wait, pass a
         seq_len that exceeds all positions, or call `fix_length`. Compiled code can't read the ids;
         pass such a seq_len there too, or call `grow` first.
 
@@ -155,7 +155,7 @@ class RotaryEmbedding(RotaryTables):
         inplace: bool = False,
         tensor_format: str = "bhsd",
     ) -> Tensor:
-        """Rotate one tensor `[B, H, S, D]`, such as only the queries, or a key shared by all heads.
+        """Rotate a single tensor `[B, H, S, D]`, such as a key that all heads share.
 
         The arguments and errors are the same as in `forward`.
 
@@ -179,7 +179,7 @@ class RotaryEmbedding(RotaryTables):
     ) -> Sequence[Tensor]:
         """Check the tensors `[B, H, S, D]` in xs, find their rows of the tables, and rotate them.
 
-        xs: "x", or "q" and "k". For the other arguments and the result, see `forward`.
+        xs: a dict with the key "x", or "q" and "k". For the rest, see `forward`.
         """
         check_vectors(xs, self.dim)
         if inplace:
@@ -213,11 +213,11 @@ class RotaryEmbedding(RotaryTables):
         )
 
     def shift(self, k: Tensor, delta: int | Tensor, *, seq_len: int | None = None) -> Tensor:
-        """Return rotated keys moved by delta positions: R_delta R_n k = R_{n+delta} k.
+        """Move rotated keys by delta positions: R_delta R_n k = R_{n+delta} k.
 
         k: keys `[B, H_kv, S, D]` that this layer has rotated. delta: one int for all tokens, or
         integers `[S]`, `[B, S]`, or `[1, S]`; a negative delta moves keys back. seq_len: the length
-        that k was rotated with, if the extension depends on it.
+        that k was rotated with, if the extension depends on the length.
         Returns a new tensor with k's dtype, rounded once. Rounding errors accumulate over several
         moves, so add up the moves and shift once. Raises the same errors as `rotate`. Also raises
         ValueError if the extension needs a length but neither seq_len nor `fix_length` provides it.

@@ -1,7 +1,7 @@
 """Number the tokens of packed and padded batches, and check positions that callers pass.
 
 See the chapter "Rotary attention". Scores depend only on differences between positions in the same
-sequence. So each sequence can start at 0, which keeps its positions small.
+sequence. Each sequence can therefore start at 0, which keeps positions small.
 
 Shapes: B batch, S sequence.
 """
@@ -19,7 +19,7 @@ def packed_position_ids(
 ) -> Tensor:
     """Return the position of each token within its own sequence, for sequences packed in one row.
 
-    lengths: positive ints that sum to S. Returns int64 `[S]`. For other values, torch may raise.
+    lengths: positive ints that sum to S; this isn't checked. Returns int64 `[S]`.
 
     >>> packed_position_ids([3, 2])
     tensor([0, 1, 2, 0, 1])
@@ -44,18 +44,18 @@ def cumulative_position_ids(cu_seqlens: Tensor) -> Tensor:
     if cu_seqlens.dim() != 1 or first != [0] or bool((lengths < 0).any()):
         raise ValueError(
             f"cu_seqlens has shape {list(cu_seqlens.shape)} and starts with {first}; it must be "
-            "[n+1], start with 0 and never decrease; pass F.pad(lengths.cumsum(0), (1, 0))"
+            "[n+1], start with 0, and never decrease; pass F.pad(lengths.cumsum(0), (1, 0))"
         )
     tokens = torch.arange(int(bounds[-1]), device=bounds.device)
     return tokens - bounds[:-1].repeat_interleave(lengths, output_size=len(tokens))
 
 
 def left_padded_position_ids(attention_mask: Tensor) -> Tensor:
-    """Return positions that count from 0 at the first real token of each row; padding gets 0.
+    """Return positions that start at 0 at each row's first token after the padding.
 
     attention_mask: `[B, S]`, bool or integers, 1 for a token and 0 for padding, which comes first
-    in each row. Returns int64 `[B, S]` on the same device. The host waits for the device. The
-    attention must still mask the padding.
+    in each row. Returns int64 `[B, S]` on the same device, with 0 for padding. The host waits for
+    the device. The attention must still mask the padding.
     Raises TypeError for another dtype, and ValueError for another shape, for numbers other than 0
     and 1, or for a 0 after a 1.
 
@@ -89,7 +89,7 @@ def check_attention_mask(attention_mask: Tensor) -> Tensor:
 def check_position_ids(position_ids: Tensor, x: Tensor, name: str = "position_ids") -> None:
     """Raise TypeError or ValueError unless the ids fit x `[B, H, S, D]`.
 
-    They must be integers `[S]`, `[1, S]`, or `[B, S]` on x's device.
+    The ids must be integers `[S]`, `[1, S]`, or `[B, S]` on x's device.
     """
     check_integer(name, position_ids)
     # Compare the lengths first: in compiled code, each comparison of sizes adds a guard, and
@@ -98,7 +98,7 @@ def check_position_ids(position_ids: Tensor, x: Tensor, name: str = "position_id
     rows = (1, *shape)[-2] if shape else 0
     if len(shape) not in (1, 2) or shape[-1] != seq_len or (rows != 1 and rows != batch):
         raise ValueError(
-            f"{name} has shape {list(shape)}; it must be [{seq_len}], [1, {seq_len}] or "
+            f"{name} has shape {list(shape)}; it must be [{seq_len}], [1, {seq_len}], or "
             f"[{batch}, {seq_len}] to match x"
         )
     if position_ids.device != x.device:
@@ -110,8 +110,8 @@ def ids_or_start(
 ) -> tuple[Tensor | None, int]:
     """Return (position_ids, 0) if there are ids, otherwise (None, the first token's position).
 
-    offset: an int for all rows, or integers `[B]`, one start per row, which are turned into ids
-    `[B, S]`. Raises TypeError or ValueError for ids or offsets that don't fit x `[B, H, S, D]`.
+    offset: one int for all rows, or integers `[B]`, one start per row, which become ids `[B, S]`.
+    Raises TypeError or ValueError for ids or offsets that don't fit x `[B, H, S, D]`.
     """
     if position_ids is not None:
         if isinstance(offset, Tensor) or offset != 0:
@@ -129,9 +129,9 @@ def ids_or_start(
 
 
 def _check_offsets(offset: Tensor, x: Tensor) -> None:
-    """Raise TypeError or ValueError unless offset is non-negative integers `[B]` on x's device.
+    """Raise TypeError or ValueError unless offset holds nonnegative integers `[B]` on x's device.
 
-    In compiled code and on a GPU, a later check of the positions finds negative values instead.
+    In compiled code and on a GPU, a later check of the positions finds negative values.
     """
     check_integer("offset", offset)
     if offset.dim() != 1 or offset.shape[0] != x.shape[0]:
@@ -145,7 +145,7 @@ def _check_offsets(offset: Tensor, x: Tensor) -> None:
 
 
 def check_positions_in_table(position_ids: Tensor, rows: int) -> None:
-    """Raise ValueError for a position below 0, which would wrap around, or past the last row.
+    """Raise ValueError unless each position has a row in the tables. (-1 would wrap around.)
 
     In compiled code and on a GPU, the check is an asynchronous assertion that raises RuntimeError.
     """
@@ -170,16 +170,16 @@ def check_positions_in_table(position_ids: Tensor, rows: int) -> None:
 
 
 def check_no_negative(name: str, low: int) -> None:
-    """Raise ValueError if `low`, the smallest position, is negative, which would wrap around."""
+    """Raise ValueError if `low`, the smallest position, is negative and would wrap around."""
     if low < 0:
         raise ValueError(
-            f"{name} contains {low}; positions start at 0 (give padding any valid position and "
-            "mask it in the attention)"
+            f"{name} contains {low}; positions start at 0; give padding any valid position, and "
+            "mask it in the attention"
         )
 
 
 def position_range(position_ids: Tensor) -> tuple[int, int]:
-    """Return the smallest and largest id, or (0, -1) if there are none. Wait for the device."""
+    """Return the smallest and largest id, or (0, -1) if there are none; wait for the device."""
     while torch._C._functorch.is_functorch_wrapped_tensor(position_ids):
         position_ids = torch._C._functorch.get_unwrapped(position_ids)  # undo vmap to see all rows
     if position_ids.numel() <= 1:  # a shortcut for decoding, because aminmax takes 2 us

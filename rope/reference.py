@@ -1,8 +1,8 @@
-"""Define RoPE in NumPy and float64, as the reference in tests of every faster implementation.
+"""Define RoPE in NumPy with float64 arithmetic, as the reference for all other implementations.
 
-See the chapters "Rotation in two dimensions" and "Many dimensions". R_m rotates each plane j of the
-d/2 planes counter-clockwise by the angle m theta_j, where theta_j = base**(-2j/d). The rotation is
-implemented in three independent ways (matrix, complex multiplication, elementwise), so that each
+See the chapters "Rotation in two dimensions" and "Many dimensions". R_m rotates each of the d/2
+planes counterclockwise, plane j by the angle m theta_j, where theta_j = base**(-2j/d). The rotation
+is implemented in three independent ways (matrix, complex multiplication, elementwise), so that each
 implementation can be checked against the other two.
 
 Shapes: S sequence length, d head dimension, ... any leading axes. Angles are in radians.
@@ -152,12 +152,12 @@ def _aligned(
 
 
 def _interleave(first: Array, second: Array) -> Array:
-    """Interleave the first and second coordinates of planes, each `[..., d/2]`, into `[..., d]`."""
+    """Interleave the planes' first and second coordinates, each `[..., d/2]`, into `[..., d]`."""
     return np.stack([first, second], axis=-1).reshape(*first.shape[:-1], 2 * first.shape[-1])
 
 
 def _from_interleaved(x: Array, interleaved: bool) -> Array:
-    """Return x, with plane j moved to coordinates (j, j + d/2) if interleaved is False."""
+    """Return x; if interleaved is False, move each plane j to coordinates (j, j + d/2) first."""
     return x if interleaved else np.concatenate([x[..., 0::2], x[..., 1::2]], axis=-1)
 
 

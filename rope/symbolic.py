@@ -1,7 +1,7 @@
 """Build rotations in SymPy, and prove identities by reducing differences to exactly 0.
 
 The chapters use these proofs. A proof shows an identity in symbols, not at a few sample values. If
-SymPy cannot reduce the difference of the two sides to 0, the proof raises NotEqual.
+SymPy can't reduce the difference between the two sides to 0, the proof raises NotEqual.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ class NotEqual(AssertionError):
 
 
 def rotation(angle: sp.Expr) -> sp.Matrix:
-    """Return the 2 x 2 matrix that rotates counter-clockwise by `angle` radians.
+    """Return the 2 x 2 matrix that rotates counterclockwise by `angle` radians.
 
     >>> rotation(sp.pi / 2)
     Matrix([
@@ -59,7 +59,7 @@ def complex_pair(name: str) -> tuple[sp.Matrix, sp.Expr]:
 
 
 def real_symbols(names: str) -> tuple[sp.Symbol, ...]:
-    """Return a tuple of real symbols: `m, n, theta = real_symbols("m n theta")`.
+    """Return a tuple of real symbols, as in `m, n, theta = real_symbols("m n theta")`.
 
     >>> real_symbols("theta")
     (theta,)
@@ -68,7 +68,7 @@ def real_symbols(names: str) -> tuple[sp.Symbol, ...]:
 
 
 def difference(left: sp.Expr | sp.Matrix, right: sp.Expr | sp.Matrix) -> sp.Expr | sp.Matrix:
-    """Return left - right, simplified: 0 or a zero matrix if SymPy proves that both are equal.
+    """Return left - right, simplified. It is 0 or a zero matrix if SymPy proves the two equal.
 
     left, right: scalars, or matrices of the same shape. Raises TypeError for floating-point
     numbers, because rounding can make different expressions equal.
@@ -90,7 +90,7 @@ def difference(left: sp.Expr | sp.Matrix, right: sp.Expr | sp.Matrix) -> sp.Expr
 def prove_equal(left: sp.Expr | sp.Matrix, right: sp.Expr | sp.Matrix) -> None:
     """Prove that two expressions are equal wherever both are defined.
 
-    Raises NotEqual if a difference remains, which does not prove that the sides differ.
+    Raises NotEqual if a difference remains. This doesn't prove that the sides differ.
     Raises TypeError for floating-point numbers, as `difference` does.
 
     >>> m, n, theta = real_symbols("m n theta")
@@ -122,9 +122,9 @@ def _pythagoras(expression: sp.Expr) -> sp.Expr:
     return sp.expand(expression.replace(is_sine_power, reduced))
 
 
-# The cheap steps come first. The first four decide every identity between polynomials in real
-# symbols and in the sines, cosines, and e^{i ...} of their integer combinations. The last two
-# handle roots, quotients, and half-angles.
+# The cheap steps come first. The first four are enough for polynomials in real symbols and in the
+# sines, cosines, and e^{i ...} of their integer combinations. The last two handle roots, quotients,
+# and half-angles.
 _STEPS: tuple[Callable[[sp.Expr], sp.Expr], ...] = (
     sp.expand,
     _without_complex_exponentials,

@@ -1,11 +1,11 @@
-"""Keep the tables of cosines and sines that a model uses.
+"""Store the tables of cosines and sines that a model uses.
 
 See the chapters "From maths to PyTorch" and "Longer than the training text". Each module stores
 float32 tables for one spectrum, and makes them longer when a call needs more rows. A call that
 needs another spectrum or float64 computes its own rows instead.
 
-The tables aren't buffers, because frameworks cast, broadcast, average, and overwrite buffers. They
-move to another device with the model and ignore every other change to it (see `DeviceTracking`).
+The tables aren't buffers, because frameworks cast, broadcast, average, and overwrite buffers. The
+tables move to another device with the model; no other change affects them (see `DeviceTracking`).
 To save memory, modules with the same spectrum, device, and number of rows share one pair of tables.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table rows.
@@ -37,15 +37,15 @@ _CHANGING = threading.Lock()  # shared, because a module with its own lock can't
 #: Tables grow to at most this many rows; a call with larger positions computes its own rows.
 MOST_ROWS = 1 << 17
 #: The tables in use, by name, device, rows, scale, and spectrum. When no module uses a table any
-#: more, its entry disappears.
+#: longer, its entry disappears.
 _SHARED: WeakValueDictionary[Any, Tensor] = WeakValueDictionary()
 
 
 class DeviceTracking(nn.Module):
     """Hold tensors that move to another device with the model or with the vectors of a call.
 
-    A subclass sets `_tensors = _build(default_device(device))` in `__init__`. `_build` must run
-    outside inference mode, because tensors that were built in that mode can't be used in training.
+    A subclass sets `_tensors = _build(default_device(device))` in `__init__`. `_build` must leave
+    inference mode, because tensors built in that mode can't be used in training.
     """
 
     _tensors: tuple[Tensor, ...]  # replaced together, so no thread sees a new cos with an old sin
@@ -55,13 +55,13 @@ class DeviceTracking(nn.Module):
         """Set an attribute. Raise AttributeError if the existing tensors depend on it."""
         if name in self._fixed and name in self.__dict__:
             raise AttributeError(
-                f"{name} is fixed when the module is created (here {getattr(self, name)!r}); "
-                "create a new module to change it (fix_length changes fixed_length)"
+                f"{name} is fixed at {getattr(self, name)!r}; create a new module to change it (or "
+                "call fix_length to change only fixed_length)"
             )
         super().__setattr__(name, value)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the tensors' values; `__setstate__` rebuilds the tensors."""
+        """Return the state without the values of the tensors, which `__setstate__` rebuilds."""
         return {**self.__dict__, "_tensors": tuple(t.new_empty(len(t), 0) for t in self._tensors)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -76,7 +76,7 @@ class DeviceTracking(nn.Module):
     def _move_and_store(
         self, device: torch.device, tensors: tuple[Tensor, ...]
     ) -> tuple[Tensor, ...]:
-        """Return the tensors on the given device. Store them there unless it is the meta device."""
+        """Return the tensors on this device; unless it is the meta device, store them too."""
         moved = self._moved(device, tensors)
         return moved if device.type == "meta" else self._store(moved)
 
@@ -86,7 +86,7 @@ class DeviceTracking(nn.Module):
         return self._build(device)
 
     def _store(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Store the tensors unless they belong to a tracer or a transform, and return them."""
+        """Return the tensors. Store them too, unless they belong to a tracer or a transform."""
         if torch.compiler.is_compiling() or all(map(is_plain, tensors)):
             self._tensors = tensors
         return tensors
@@ -104,13 +104,13 @@ class DeviceTracking(nn.Module):
 
 
 def default_device(device: torch.device | str | None) -> torch.device:
-    """Return the device, or torch's default device for None."""
+    """Return the device, or torch's default device if it is None."""
     # torch.get_default_device doesn't see `with torch.device(...)` in torch 2.6.
     return torch.empty(0, device=device).device
 
 
 class RotaryTables(DeviceTracking):
-    """Hold the state of a `RotaryEmbedding`, which documents the arguments and the tables.
+    """Hold the state of a `RotaryEmbedding`. For the arguments and tables, see that class.
 
     >>> RotaryTables(4, max_seq_len=3).cos.shape
     torch.Size([3, 2])
@@ -164,7 +164,7 @@ class RotaryTables(DeviceTracking):
     def inv_freq(self) -> Tensor:
         """Return the frequencies of the tables, float64 `[R/2]`, in radians per position.
 
-        They are on the tables' device, or on the CPU if that device may not support float64.
+        They are on the tables' device, or on the CPU if that device doesn't support float64.
 
         >>> RotaryTables(4).half().inv_freq
         tensor([1.0000, 0.0100], dtype=torch.float64)
@@ -181,12 +181,12 @@ class RotaryTables(DeviceTracking):
         return self.extension.attention_scaling
 
     def fix_length(self, seq_len: int | None) -> None:
-        """Make a length-dependent extension use its spectrum for seq_len in every call.
+        """Make a length-dependent extension use the spectrum for seq_len in every call.
 
         Cached keys match later queries only if the same spectrum rotates both, so pass the longest
-        length that the text will reach. The tables grow to that length (at most 131,072 rows). With
-        None, the spectrum depends on each call again. Call this before several threads use the
-        module. Raises ValueError or TypeError for an invalid length, before changing anything.
+        length that the text will reach. The tables grow to that length (at most 131,072 rows). If
+        seq_len is None, each call has its own spectrum again. Call this before several threads use
+        the module. Raises ValueError or TypeError for an invalid length, before changing anything.
 
         >>> from rope.extensions import DynamicNTK
         >>> tables = RotaryTables(8, extension=DynamicNTK(1.0, 100))
@@ -205,9 +205,9 @@ class RotaryTables(DeviceTracking):
     def grow(self, length: int) -> None:
         """Make the tables cover positions 0 ... length-1. Tables never shrink.
 
-        The number of rows becomes the next power of two. Code under `torch.compile` or
-        `torch.export` can't grow tables, so call this method first.
-        Raises ValueError or TypeError unless length is a non-negative int.
+        If the tables must grow, the number of rows becomes a power of two. Compiled or exported
+        code can't grow tables, so call this method first.
+        Raises ValueError or TypeError unless length is a nonnegative int.
 
         >>> tables = RotaryTables(4, max_seq_len=8)
         >>> tables.grow(100)
@@ -224,10 +224,10 @@ class RotaryTables(DeviceTracking):
         dtype: torch.dtype = torch.float32,
         seq_len: int | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return the cos and sin with which this layer rotates tokens at these positions.
+        """Return the cosines and sines with which the layer rotates tokens at these positions.
 
-        position_ids: integers `[S]` or `[B, S]`. dtype: the vectors' dtype (for float64 the tables
-        are float64, otherwise float32). seq_len: as in `RotaryEmbedding.forward`.
+        position_ids: integers `[S]` or `[B, S]`. dtype: the vectors' dtype; for float64 vectors,
+        the tables are float64, otherwise float32. seq_len: as in `RotaryEmbedding.forward`.
         Returns `[S, R/2]` or `[B, 1, S, R/2]`, which `rope.rotary_embedding` accepts without
         position_ids. Compiled code computes the rows, so positions may lie beyond the tables.
         Raises the same errors as `RotaryEmbedding.forward`.
@@ -256,7 +256,7 @@ class RotaryTables(DeviceTracking):
         """Return how many table rows a call needs, and the length that determines its spectrum.
 
         rows: 1 + the last position, if there are no position_ids. Reading ids from a GPU would make
-        the host wait, so they are read only if seq_len is unknown. Compiled code can't read them.
+        the host wait, so ids are read only if seq_len is unknown. Compiled code can't read ids.
         """
         given = seq_len
         if seq_len is not None:
@@ -289,10 +289,10 @@ class RotaryTables(DeviceTracking):
     def _tables_for_call(
         self, length: int, seq_len: int | None, wide: bool, device: torch.device
     ) -> tuple[Tensor, ...] | None:
-        """Return the stored tables, on the device and with at least `length` rows, if they fit.
+        """Return the stored tables, moved to the device and grown to `length` rows, or None.
 
-        Returns None if the call needs another spectrum, float64 (wide), or too many rows. Compiled
-        code can't grow the tables, and eager code grows them to at most MOST_ROWS rows.
+        Returns None if the call needs another spectrum, float64 (wide is True), or too many rows.
+        Compiled code can't grow the tables. Eager code grows them to at most MOST_ROWS rows.
         """
         tensors = self._tensors  # read only once, because another thread may replace them
         rows = tensors[0].shape[0]
@@ -307,7 +307,7 @@ class RotaryTables(DeviceTracking):
         return tensors if tensors[0].device == device else self._move_and_store(device, tensors)
 
     def _grow_to(self, length: int) -> tuple[Tensor, ...]:
-        """Return the tables. If they have fewer than `length` rows, grow them to a power of two."""
+        """Return tables with at least `length` rows; grow them to a power of two if needed."""
         with _CHANGING:
             if length <= self.cos.shape[0]:  # another thread has grown them
                 return self._tensors
@@ -319,7 +319,7 @@ class RotaryTables(DeviceTracking):
     ) -> tuple[Tensor, Tensor]:
         """Return cos and sin for only these positions, with the spectrum for seq_len.
 
-        If inverse, they are divided by attention_scaling instead of multiplied by it.
+        If inverse is True, both are divided by attention_scaling instead of multiplied by it.
         """
         if torch.compiler.is_compiling():
             torch._assert_async((position_ids >= 0).all(), "position_ids must be at least 0")
@@ -375,7 +375,7 @@ def _shared_tables(
     if torch.compiler.is_compiling() or not is_plain(inv_freq):  # don't share a tracer's tensors
         return tuple(t.to(device) for t in rotary_tables(rows, inv_freq, scale=scale))
     keys = [(name, device, rows, scale, *inv_freq.tolist()) for name in ("cos", "sin")]
-    # If a table's version isn't 0, somebody has written to the table, so don't share it any more.
+    # If a table's version isn't 0, somebody has written to the table, so don't share it.
     found = [table for table in map(_SHARED.get, keys) if table is not None]
     tables = tuple(table for table in found if table._version == 0)
     if len(tables) < 2:

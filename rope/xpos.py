@@ -7,9 +7,9 @@ The center c cancels in the score,
     q_m^T k_n = sum over j of zeta_j^{(m-n)/B} Re(q_j k_j^* e^{i (m-n) theta_j}),
 
 so the score depends on the positions only through n - m. The farther a key lies in the past, the
-less each plane contributes to the score; fast planes decay most rapidly. The scales grow without
-bound and overflow the dtype at some distance from c. The center is an argument of the layer and
-must not depend on the length of a call, because cached keys and later queries need the same center.
+less each plane contributes to the score. Fast planes decay most rapidly. The scales grow without
+bound, so far from c they overflow the dtype. The center is an argument of the layer and must not
+depend on the length of a call, because cached keys and later queries need the same center.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -42,7 +42,7 @@ def decay_rates(dim: int, *, device: torch.device | str | None = None) -> Tensor
 
 
 class XPos(nn.Module):
-    """Rotate and scale queries and keys for causal attention, as xPos does.
+    """Rotate and scale queries and keys for causal attention with xPos.
 
     dim: the rotated width R, even. scale_base: B, the number of positions over which plane j decays
     by the factor zeta_j. base: the base of the frequencies theta_j = base**(-2j/R).
@@ -79,8 +79,8 @@ class XPos(nn.Module):
     def reach(self, dtype: torch.dtype = torch.float32) -> float:
         """Return the largest distance from the center, in positions, that this dtype allows.
 
-        At this distance, the scale of plane 0 reaches 2^63 in float32 and bfloat16, 2^7 in float16.
-        This is half of the dtype's exponent range; the other half remains for the vectors.
+        At this distance, the scale of plane 0 reaches 2^63 in float32 and bfloat16, and 2^7 in
+        float16. This is half of the dtype's exponent range; the vectors can use the other half.
 
         >>> round(XPos(64).reach()), round(XPos(64).reach(torch.float16))
         (17847, 1983)
@@ -102,11 +102,11 @@ class XPos(nn.Module):
         q: `[B, H, S, D]`. k: `[B, H_kv, S, D]`. position_ids: integers `[S]` or `[B, S]`, which may
         be negative. Without position_ids, the positions are offset ... offset+S-1, where offset is
         an int or an integer tensor `[B]`. inverse: if True, undo the rotation and the scaling.
-        Returns q and k with unchanged shapes and dtypes; tables and arithmetic are float32, or
-        float64 for a float64 tensor.
+        Returns q and k with unchanged shapes and dtypes. Tables and arithmetic are float32, or
+        float64 if the tensor is float64.
         Raises the same errors as `rotary_embedding`. Raises ValueError if offset is negative, or if
-        a position is farther from the center than `reach` for the dtype (an asynchronous assertion
-        under `torch.compile` and on CUDA).
+        a position is farther from the center than `reach(dtype)`. (Under `torch.compile` and on
+        CUDA, an asynchronous assertion checks the positions.)
 
         >>> XPos(4)(*torch.ones(2, 1, 1, 1, 4), offset=512)[0]
         tensor([[[[-0.3075,  0.8450, -0.2621, -0.3353]]]])
@@ -123,7 +123,7 @@ class XPos(nn.Module):
         offset: int | Tensor = 0,
         inverse: bool = False,
     ) -> Tensor:
-        """Rotate and scale q `[B, H, S, D]` as `forward` does, without needing k.
+        """Rotate and scale q `[B, H, S, D]` as `forward` does, but without k.
 
         >>> q = torch.ones(1, 1, 2, 4)
         >>> torch.equal(XPos(4).rotate_queries(q, offset=7), XPos(4)(q, q, offset=7)[0])
@@ -139,7 +139,7 @@ class XPos(nn.Module):
         offset: int | Tensor = 0,
         inverse: bool = False,
     ) -> Tensor:
-        """Rotate and scale k `[B, H_kv, S, D]` as `forward` does, without needing q.
+        """Rotate and scale k `[B, H_kv, S, D]` as `forward` does, but without q.
 
         >>> k = torch.ones(1, 1, 2, 4)
         >>> torch.equal(XPos(4).rotate_keys(k, offset=7), XPos(4)(k, k, offset=7)[1])
@@ -174,13 +174,13 @@ class XPos(nn.Module):
             # Reading a value would break the traced graph or make the host wait for the GPU.
             inside = ((ids.to(torch.float64) - self.center).abs() <= reach).all()
             torch._assert_async(inside, f"positions must be within {reach:.0f} of the center")
-            if nonnegative:  # ids_or_start doesn't read these offsets either
+            if nonnegative:  # ids_or_start doesn't check these offsets
                 torch._assert_async((ids >= 0).all(), "offset must be at least 0")
         elif not ids.is_meta and ids.numel():
             position = max(position_range(ids), key=lambda place: abs(place - self.center))
             if abs(position - self.center) > reach:
                 raise ValueError(
-                    f"position {position} is {abs(position - self.center):g} away from the center "
-                    f"{self.center:g}; {dtype} with scale_base={self.scale_base:g} allows at most "
+                    f"position {position} is {abs(position - self.center):g} away from the center, "
+                    f"{self.center:g}; {dtype} and scale_base={self.scale_base:g} allow at most "
                     f"{math.floor(reach)}; move the center, raise scale_base, or use a wider dtype"
                 )

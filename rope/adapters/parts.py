@@ -1,4 +1,4 @@
-"""Define the module and the function that replace the rotation of a transformers model.
+"""Define the module and the function that replace the rotation in a transformers model.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -47,12 +47,12 @@ class PositionEmbeddings(nn.Module):
         # Compiled code computes tables from these spectra; stored tables would limit the length.
         self.spectra: Any = {kind: rotary.inv_freq for kind, rotary in self.layers.items()}
         self.interleaved = any(rotary.interleaved for rotary in self.layers.values())
-        self.config, self.layer_types = config, tuple(self.layers)  # read by models
+        self.config, self.layer_types = config, tuple(self.layers)  # models read both attributes
 
     def forward(
         self, x: Tensor, position_ids: Tensor, layer_type: str | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return the tables cos and sin, each `[B, 1, S, R/2]` with one column per plane.
+        """Return the tables cos and sin, each `[B, 1, S, R/2]`, with one column per plane.
 
         position_ids: `[B, S]`; x: a tensor on the model's device. The tables are float64 if x is
         float64, otherwise float32.
@@ -71,10 +71,10 @@ class PositionEmbeddings(nn.Module):
 
 @dataclass(frozen=True)
 class ByTables:
-    """A replacement for `apply_rotary_pos_emb` that passes transformers' tables to the original.
+    """A replacement for `apply_rotary_pos_emb` that rotates with `PositionEmbeddings`' tables.
 
-    Tables from `PositionEmbeddings` have four axes; transformers' have three. q, k: `[B, H, S, D]`,
-    or `[B, S, H, D]` if unsqueeze_dim is 2. interleaved: True for planes (2j, 2j+1).
+    These have four axes; other tables are passed to the original function. q, k: `[B, H, S, D]`, or
+    `[B, S, H, D]` if unsqueeze_dim is 2. interleaved: True for planes (2j, 2j+1).
     """
 
     original: Callable[..., Any]

@@ -2,9 +2,9 @@
 
 A transformers model rotates in two steps: a module computes `cos, sin` once per call, and each
 attention layer passes them to the function `apply_rotary_pos_emb` in its file. `use_rope` replaces
-the module and the function. All models in that file share the function, so the new function uses
-this package's rotation only for this package's tables, `[B, 1, S, R/2]`. It passes all other tables
-to the original function. `restore` puts the original modules back.
+both. All models in the file share the function. The new function therefore uses this package's
+rotation only for this package's tables, `[B, 1, S, R/2]`. It passes all other tables to the
+original function. `restore` puts the original modules back.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -31,14 +31,14 @@ def use_rope(model: Model) -> Model:
     """Replace the rotation of a loaded model in place, and return the model.
 
     model: a transformers model whose attention calls `apply_rotary_pos_emb` (Llama, Mistral, Qwen,
-    Gemma, Phi, GPT-NeoX, Cohere, and most others). GPT-J and CodeGen keep their own function and
-    get exact tables. Layers that don't rotate and other models of the same class stay unchanged.
-    Call `use_rope` again for a model that was unpickled in another process. If the frequencies
-    depend on the sequence length, fix the length before you use torch.compile, for example with
+    Gemma, Phi, GPT-NeoX, Cohere, and most others). GPT-J and CodeGen keep their own function, but
+    use exact tables. Layers that don't rotate and other models of the same class stay unchanged. If
+    a model is unpickled in another process, call `use_rope` again. If the frequencies depend on the
+    sequence length, fix the length before you use torch.compile, for example with
     `model.model.rotary_emb.layers["all"].fix_length`.
     Raises TypeError if model is not a module, ValueError if use_rope doesn't support the model or
-    its frequencies were changed by hand, and the errors of `RotaryEmbedding.from_config`. After an
-    error, the model has its original rotation.
+    if its frequencies were changed by hand, and the errors of `RotaryEmbedding.from_config`. After
+    an error, the model has its original rotation.
 
     >>> import pytest
     >>> transformers = pytest.importorskip("transformers")
@@ -72,7 +72,7 @@ def use_rope(model: Model) -> Model:
         sinusoids = [_sinusoids(model, attention) for attention in gptj]
     for parent, name, child in places:
         buffer = next(child.buffers())
-        if not buffer.is_meta:  # assigning parameters to a meta model leaves its buffers on meta
+        if not buffer.is_meta:  # assigning parameters to a meta model doesn't move its buffers
             replacements[child].to(buffer.device)
         replacements[child].__dict__["replaced"] = child
         setattr(parent, name, replacements[child])
@@ -80,7 +80,7 @@ def use_rope(model: Model) -> Model:
         for file, function in functions:
             original = file[function]
             original = original.original if isinstance(original, ByTables) else original
-            # If a file has both functions, its models call the function for their layout.
+            # If a file has both functions, each model calls the function for its layout.
             both = NAMES[1] in file
             file[function] = ByTables(original, function == NAMES[1] if both else layout)
     for attention, table in zip(gptj, sinusoids, strict=True):
@@ -113,9 +113,9 @@ def _error(model: nn.Module, reason: str, advice: str = _ADVICE) -> ValueError:
 
 
 def _functions(model: nn.Module) -> list[tuple[dict[str, Any], str]]:
-    """Return the functions in NAMES that the model's attention calls, as (file globals, name).
+    """Return the functions in NAMES that the model's attention calls, as (globals, name) pairs.
 
-    Raises ValueError if a layer rotates in any other way.
+    Raises ValueError if a layer rotates in another way.
     """
     functions: dict[Any, Any] = {}
     for kind in dict.fromkeys(type(module) for module in model.modules()):
@@ -158,7 +158,7 @@ def _tables(model: nn.Module, rotary: Any) -> PositionEmbeddings:
 
 
 def _sinusoids(model: Any, attention: Any) -> Tensor:
-    """Return the table for GPT-J's buffer, `[N, R]`: sin columns, then cos columns."""
+    """Return the table for GPT-J's buffer, `[N, R]`: the sines, then the cosines."""
     rows = len(attention.embed_positions)
     rotary = RotaryEmbedding.from_config(model.config, max_seq_len=rows)
     return torch.cat((rotary.sin[:rows], rotary.cos[:rows]), dim=-1)

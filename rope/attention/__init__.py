@@ -2,8 +2,8 @@
 
 - `layer`: multi-head and grouped-query attention;
 - `latent`: DeepSeek-V2's latent attention;
-- `decoding`: one attention call of either layer, with or without a cache;
-- `cache`, `cache_positions`: a cache of earlier tokens' keys and values, and its positions;
+- `decoding`: one attention call of either layer above, with or without a cache;
+- `cache`, `cache_positions`: a cache of earlier tokens' keys and values, and their positions;
 - `masks`: attention masks for causality, windows, sinks, and packed sequences;
 - `compressed`: DeepSeek-V4's attention, which also rotates values, and its cache.
 """

@@ -3,8 +3,8 @@
 A rotated key can be moved without the unrotated original: R_delta R_n k = R_{n+delta} k. A cache
 with the policy "rotated" stores each key rotated to the position at which it was appended. A cache
 with the policy "plain" stores keys before the rotation. With either policy, `shift` only changes
-integers. The next `read` then rotates each moved key once, from its stored form, into a second
-buffer.
+integers. The next `read` rotates each moved key once, from its stored form, and writes it to a
+second buffer.
 
 Shapes: B batch, H_kv key heads, N slots, S new tokens, T slots in use, D and D_v widths.
 """
@@ -25,9 +25,9 @@ from rope.positions import check_position_ids
 class KVCache:
     """Hold one layer's keys and values for up to max_seq_len tokens per row, one token per slot.
 
-    head_dim: D. value_dim: D_v, which is head_dim if None; 0 means no values. policy: how keys are
+    head_dim: D. value_dim: D_v; None means head_dim, and 0 means no values. policy: how keys are
     stored, "rotated" or "plain". A cache whose policy is "plain", or whose keys have moved, stores
-    keys twice. dtype, device: torch's defaults if None. Under autocast, create the cache with
+    keys twice. dtype, device: None means torch's defaults. Under autocast, create the cache with
     autocast's dtype, because keys have that dtype.
     Attributes: `keys` `[B, H_kv, N, D]` and `values` `[B, H_kv, N, D_v]`, both as stored; `slots`,
     a `CachePositions`.
@@ -87,9 +87,9 @@ class KVCache:
         k: `[B, H_kv, S, D]`, rotated unless the policy is "plain". v: `[B, H_kv, S, D_v]`. Both
         must have the cache's dtype and device. position_ids: integers `[S]`, `[1, S]`, or `[B, S]`,
         with -1 for padding; if None, each row continues after its largest position.
-        rotary, seq_len: see `read`; rotary is always required if the policy is "plain".
+        rotary, seq_len: see `read`; if the policy is "plain", every call requires rotary.
         Raises ValueError for shapes or devices that don't fit, too many tokens, or tensors that
-        record gradients, and TypeError for another dtype. The cache is then unchanged.
+        record gradients, and TypeError for another dtype. After an error, the cache is unchanged.
 
         >>> cache = KVCache(1, 1, 2, 4)
         >>> cache.append(torch.ones(1, 1, 2, 4), torch.ones(1, 1, 2, 4))[0].shape
@@ -102,7 +102,7 @@ class KVCache:
         if self.policy == "plain":
             ids, offset = position_ids, slots.length
             if ids is not None:
-                ids, offset = ids.clamp(min=0), 0  # padding may be rotated to any position
+                ids, offset = ids.clamp(min=0), 0  # the position of padding doesn't matter
             rotary = _check_rotary(rotary, seq_len)
             rotated = rotary.rotate(k, ids, offset=offset, seq_len=seq_len)
             self._second_buffer()
@@ -119,8 +119,8 @@ class KVCache:
         """Return all keys, rotated to their positions, and all values.
 
         rotary: the layer's own `RotaryEmbedding`, which rotates keys that have moved since the last
-        read; required after `shift`. seq_len: see `RotaryEmbedding`; required if the extension
-        depends on the length, and the same in every call.
+        read; required after `shift`. seq_len: see `RotaryEmbedding`; required, with the same value
+        in every call, if the extension depends on the length.
         Returns views `[B, H_kv, T, D]` and `[B, H_kv, T, D_v]`; empty slots hold arbitrary numbers.
         Raises ValueError if an argument is missing, and the errors of `RotaryEmbedding.shift`.
 
@@ -140,10 +140,10 @@ class KVCache:
     def shift(self, delta: int | Tensor, slots: Tensor | None = None) -> None:
         """Move tokens by delta positions; the next `read` rotates each moved key once.
 
-        delta: an int, or integers `[B]`, one per row; negative to move back. slots: bool `[B, N]`,
-        True for each token to move; None moves all tokens. Synchronizes with the device.
+        delta: an int, or integers `[B]`, one per row; negative values move tokens back. slots: bool
+        `[B, N]`, True for each token to move; None moves all tokens. Synchronizes with the device.
         Raises ValueError if a position would become negative or `slots` is not bool `[B, N]`, and
-        TypeError if delta is not an integer. The cache is then unchanged.
+        TypeError if delta is not an integer. After an error, the cache is unchanged.
 
         >>> cache, x = KVCache(1, 1, 4, 2), torch.ones(1, 1, 3, 2)
         >>> _ = cache.append(x, x, torch.tensor([7, 8, 9]))
@@ -157,7 +157,7 @@ class KVCache:
         """Empty the slots where the mask, bool `[B, N]`, is True; other tokens don't move.
 
         Synchronizes with the device.
-        Raises ValueError or TypeError for another shape, dtype, or device; nothing changes then.
+        Raises ValueError or TypeError, without changing anything, if mask doesn't fit the cache.
 
         >>> cache, x = KVCache(1, 1, 4, 2), torch.ones(1, 1, 3, 2)
         >>> _ = cache.append(x, x)
@@ -266,10 +266,10 @@ class KVCache:
 
 
 def _check_rotary(rotary: RotaryEmbedding | None, seq_len: int | None) -> RotaryEmbedding:
-    """Return rotary. Raise ValueError if rotary or a required seq_len is missing."""
+    """Return rotary. Raise ValueError if it is None, or if it needs a seq_len that is missing."""
     if rotary is None:
         raise ValueError(
-            "rotary is None, but this cache has keys to rotate; pass the layer's RotaryEmbedding"
+            "rotary is None, but this cache must rotate keys; pass the layer's RotaryEmbedding"
         )
     if rotary.extension.length_dependent and rotary.fixed_length is None and seq_len is None:
         raise ValueError(

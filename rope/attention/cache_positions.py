@@ -2,8 +2,8 @@
 
 Each row of a cache has N slots, and a slot holds one token. Attention depends on the token's
 position, never on its slot number. You can therefore drop tokens, reuse their slots, and renumber
-positions without touching a key. Moves add up as integers: a key that has moved is rotated once,
-when it is read, so rounding errors don't accumulate.
+positions without touching a key. Moves add up as integers. A moved key is rotated only once, when
+it is read, so rounding errors don't accumulate.
 
 Shapes: B batch, N slots, S new tokens, T slots in use.
 """
@@ -14,7 +14,7 @@ from torch import Tensor
 from rope.attention.masks import build_attention_mask
 from rope.checks import FARTHEST, check_count, check_devices, check_integer
 
-Slots = slice | Tensor  # one slice for all rows, or integers [B, S]
+Slots = slice | Tensor  # one slice for all rows, or slot numbers [B, S]
 
 
 def write_slots(buffer: Tensor, slots: Slots, values: Tensor) -> None:
@@ -46,7 +46,7 @@ class CachePositions:
         """Forget all tokens."""
         self.length = self.used = 0
         self.moved: Tensor | None = None
-        self._positions: Tensor | None = None  # [B, N]; None while positions equal slots
+        self._positions: Tensor | None = None  # [B, N]; None while each position equals its slot
         self._stored_at: Tensor | None = None  # [B, N]; None while _positions is None
         self._latest_count = 0  # the number of tokens in the last call
         self._latest: Tensor | None = None  # [B, S], the last call's slots; None if they come last
@@ -103,7 +103,7 @@ class CachePositions:
                 f"need max_seq_len={needed}; create a larger cache, or reset this one"
             )
         if position_ids is None or torch.compiler.is_compiling() or self._device.type != "cpu":
-            return  # reading values on a GPU would make the host wait for its queue
+            return  # reading values would make the host wait for the GPU
         ids, rule = position_ids.long().expand(self._shape[0], -1), "be at least -1 (for padding)"
         wrong = ids < -1
         if window is not None:  # otherwise a window could hold more tokens than it has positions
@@ -156,7 +156,7 @@ class CachePositions:
         return slots
 
     def shift(self, delta: int | Tensor, slots: Tensor | None) -> None:
-        """Move tokens by delta positions, as `KVCache.shift` describes."""
+        """Move tokens by delta positions; see `KVCache.shift`."""
         if isinstance(delta, Tensor):
             check_integer("delta", delta)
             if delta.shape != self._shape[:1]:
@@ -240,7 +240,7 @@ class CachePositions:
         if seq_len != 1:
             slots = empty.topk(seq_len, dim=1).indices
         if torch.compiler.is_compiling() or self._device.type != "cpu":
-            # Here `length` is only an upper bound, and not even that unless positions increase.
+            # Here `length` is only an upper bound, and only if positions increase.
             torch._assert_async(
                 empty.gather(1, slots).all(),
                 "no slot is empty for a new token; with a window, position_ids must increase",
@@ -248,7 +248,7 @@ class CachePositions:
         return slots
 
     def _write_table(self) -> None:
-        """Create the table of positions, before a position differs from its slot number."""
+        """Create the table of positions, before any position differs from its slot number."""
         if self._positions is None:
             positions = self.positions
             with torch.inference_mode(False):  # inference tensors are read-only outside that mode

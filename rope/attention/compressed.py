@@ -6,12 +6,12 @@ back by the query's position:
     o_m = R_m^T sum_n w_mn R_n v_n = sum_n w_mn R_{n-m} v_n.
 
 Besides the tokens in its window, a query reads compressed entries. Each entry summarizes a group of
-`ratio` tokens. Group g's entry is rotated to the position of the group's first token, g * ratio:
+`ratio` tokens, whose projections are C_i and Z_i. With a learned bias B, group g's entry is
 
-    c_g = norm(sum_i softmax_i(Z_i + B_i) * C_i),    R_{g ratio} c_g.
+    c_g = norm(sum_i softmax_i(Z_i + B_i) * C_i),    rotated as R_{g ratio} c_g.
 
-This module follows `deepseek_v4` in transformers 5.23, including its parameter names. Only the
-last rotary.dim coordinates of each head are rotated.
+The entry is rotated to the group's first position, g * ratio. Only the last rotary.dim coordinates
+of each head are rotated. The module and its names follow `deepseek_v4` in transformers 5.23.
 
 Shapes: B batch, S sequence, E embedding width, H heads, D head dimension, T keys or entries.
 """
@@ -24,12 +24,12 @@ from rope.module import RotaryEmbedding
 
 
 class CompressedCache:
-    """Hold the state that a layer keeps from earlier tokens. start: the first token's position.
+    """Hold a layer's state from earlier tokens. start: the position of the first token.
 
-    next: the position of the next token. window, entries: rotated keys `[B, 1, T, D]` of the window
-    and of the entries. index_keys: the indexer's rotated keys `[B, 1, T, width]`. recent: inputs
-    `[B, S, E]` from position `begin` on; the first `emitted` groups in `recent` already have
-    entries. first: the position of the first entry.
+    next: the position of the next token. window: rotated keys `[B, 1, T, D]` of the window.
+    entries: the rotated entries `[B, 1, T, D]`. index_keys: the indexer's rotated keys, one per
+    entry, `[B, 1, T, width]`. recent: inputs `[B, S, E]` from position `begin` on; the first
+    `emitted` groups in `recent` already have entries. first: the position of the first entry.
     """
 
     def __init__(self, start: int = 0) -> None:
@@ -41,7 +41,7 @@ class CompressedCache:
 
 
 class Compressor(nn.Module):
-    """Compute one entry per group of `ratio` tokens; overlap adds the previous group to each."""
+    """Compute one entry per group of `ratio` tokens; with overlap, also from the previous group."""
 
     def __init__(self, embed_dim: int, width: int, ratio: int, overlap: bool) -> None:
         super().__init__()
@@ -63,13 +63,13 @@ class Compressor(nn.Module):
 
 
 def _with_previous(x: Tensor, fill: float) -> Tensor:
-    """Return, for each group, the previous group's left columns, then the group's right columns."""
+    """Join the left columns of each group's predecessor and the group's own right columns."""
     previous, own = x.chunk(2, dim=-1)
     return torch.cat((pad(previous[:, :-1], (0, 0, 0, 0, 1, 0), value=fill), own), dim=2)
 
 
 class Indexer(Compressor):
-    """Compute a key c for each entry, and rank entries for a query by sum_h w_h relu(q_h . c)."""
+    """Compute a key c for each entry, and rank a query's entries by sum_h w_h relu(q_h . c)."""
 
     def __init__(
         self, embed_dim: int, query_dim: int, ratio: int, num_heads: int, width: int, top: int
@@ -89,11 +89,11 @@ class Indexer(Compressor):
 class CompressedAttention(nn.Module):
     """Attend causally over a window and compressed entries, with keys that are also the values.
 
-    query_dim: the width of the latent from which queries are projected. groups: how many groups the
-    heads form; each group is projected to group_dim before o_b_proj. window: how many tokens a
+    query_dim: the width of the latent from which queries are projected. groups: the number of
+    groups of heads; each group is projected to group_dim before o_b_proj. window: how many tokens a
     query reads uncompressed. rotary: must be interleaved for DeepSeek's weights.
-    ratio: tokens per entry; None means no entries. index: (heads, width, top) for an indexer: each
-    query then reads the `top` best entries, and entries overlap; None: queries read all entries.
+    ratio: tokens per entry; None means no entries. index: None, or (heads, width, top) for an
+    indexer. With an indexer, groups overlap, and each query reads only the `top` best entries.
 
     >>> rotary = RotaryEmbedding(4, interleaved=True)
     >>> sizes = dict(query_dim=8, groups=2, group_dim=8, window=4)
@@ -133,7 +133,7 @@ class CompressedAttention(nn.Module):
                 self.compressor.indexer = Indexer(embed_dim, query_dim, ratio, *index)
 
     def forward(self, x: Tensor, cache: CompressedCache | None = None) -> Tensor:
-        """Add x, whose first position is cache.next, to the cache; return outputs `[B, S, E]`."""
+        """Return outputs `[B, S, E]` for x at positions from cache.next on; add x to the cache."""
         cache = CompressedCache() if cache is None else cache
         ids = torch.arange(cache.next, cache.next + x.shape[1], device=x.device)
         latent = self.q_a_norm(self.q_a_proj(x))

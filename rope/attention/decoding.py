@@ -1,8 +1,8 @@
 """Compute one attention call: chapters "Rotary attention" and "Keys that move".
 
-Queries and keys are rotated to their positions. Each query then attends to the keys that its mask
-makes visible, both from this call and from the cache if there is one. With a window, a
-full cache evicts the tokens that no later query can see.
+Queries and keys are rotated to their positions. Each query then attends to the visible keys from
+this call and, if there is a cache, from earlier calls. With a window, a full cache evicts tokens
+that no later query can see.
 
 Shapes: B batch, H heads, H_kv key heads, S tokens in the call, T slots in use, D head dimension.
 """
@@ -25,7 +25,7 @@ class CoreAttention:
     """Rotate queries and keys, and attend to the visible keys; all layers share this step.
 
     attend: a function that returns the heads' outputs `[B, H, S, D_v]`. Its arguments are rotated
-    q, rotated k, v, a mask `[B, S, T]` or None, and whether attention without a mask is causal.
+    q, rotated k, v, a mask `[B, S, T]` or None, and a flag that makes unmasked attention causal.
     window, sinks: see `RotaryAttention`.
     """
 
@@ -155,10 +155,10 @@ def _without_padding(position_ids: Tensor | None, is_token: Tensor | None) -> Te
 
 
 def chunk_sizes(seq_len: int, past: int, slots: int, kept: int) -> list[int]:
-    """Return chunk sizes for seq_len tokens so that the cache holds every key that a chunk sees.
+    """Split seq_len tokens into chunks such that the cache can hold all keys that a chunk sees.
 
-    past: the number of tokens in the cache; slots: the number of slots in the cache; kept: the
-    number of cached tokens that the next token needs.
+    past: the number of tokens in the cache. slots: the number of slots in the cache. kept: how many
+    cached tokens the next token needs. Returns the sizes of the chunks.
 
     >>> chunk_sizes(10, past=2, slots=6, kept=4)
     [4, 2, 2, 2]

@@ -5,9 +5,9 @@
     o_m  = sum_n softmax_n(s_mn) W_v c_n,
 
 for each head, with its query (q_m, p_m) and its matrices W_k and W_v, which map latents to keys and
-values. The absorbed form computes (W_k^T q_m)^T c_n and W_v sum_n softmax_n(s_mn) c_n instead, so
-it never forms a key or value for any head. The absorbed form works only because there is no
-rotation between q_m and W_k; if there were, each distance would need its own matrix.
+values. The absorbed form computes (W_k^T q_m)^T c_n and W_v sum_n softmax_n(s_mn) c_n instead, and
+never forms a key or value for any head. It works only because there is no rotation between q_m and
+W_k. If there were, each distance would need its own matrix.
 
 Shapes: B batch, S sequence, E embedding width, H heads, T visible keys.
 """
@@ -30,12 +30,11 @@ class LatentAttention(nn.Module):
     latent_dim: the width of c_n. rope_dim: the width of the shared rotated key and of each query's
     rotated part. nope_dim: the width of the unrotated part of each head's queries and keys.
     value_dim: the width of each head's values. query_latent_dim: the width of the latent from which
-    queries are projected; if None, queries are projected from x.
-    rotary: a `RotaryEmbedding` of width rope_dim, whose softmax_scale multiplies the scale of all
-    scores; if None, the layer creates one with half-split pairs. DeepSeek's weights need
-    interleaved pairs: create rotary with `RotaryEmbedding.from_config`. Parameters are named as in
-    DeepSeek's checkpoints.
-    Raises ValueError if rotary has another width.
+    queries are projected. If None, queries are projected from x.
+    rotary: a `RotaryEmbedding` of width rope_dim. Its softmax_scale multiplies all scores. If None,
+    the layer creates one with half-split pairs. DeepSeek's weights need interleaved pairs: create
+    rotary with `RotaryEmbedding.from_config`. Parameters are named as in DeepSeek's checkpoints.
+    Raises ValueError if rotary.dim is not rope_dim.
 
     >>> layer = LatentAttention(16, 4, latent_dim=8, rope_dim=2, nope_dim=4, value_dim=4)
     >>> layer(torch.ones(1, 5, 16)).shape
@@ -91,11 +90,11 @@ class LatentAttention(nn.Module):
         `KVCache(B, 1, N, rope_dim + latent_dim, value_dim=0)`. Each key in it is the rotated part
         followed by the latent.
         absorbed: True compares queries with the latents; False compares queries with keys computed
-        from the latents. Both give the same result up to rounding. None picks the form with fewer
+        from the latents. Both results are equal up to rounding. None chooses the form with fewer
         multiplications. The absorbed form reads only kv_b_proj.weight, so hooks and adapters on
         kv_b_proj don't run.
         Returns `[B, S, E]` in x's dtype (autocast's dtype under autocast).
-        Raises the same errors as `RotaryAttention.forward`, which leave the cache unchanged.
+        Raises the same errors as `RotaryAttention.forward`. After an error, the cache is unchanged.
 
         >>> layer = LatentAttention(8, 2, latent_dim=4, rope_dim=2, nope_dim=4, value_dim=4)
         >>> cache = KVCache(1, 1, 4, 2 + 4, value_dim=0)
@@ -119,7 +118,7 @@ class LatentAttention(nn.Module):
         return self.o_proj(out.transpose(1, 2).flatten(2))
 
     def _multiplications(self, queries: int, keys: int, absorbed: bool) -> int:
-        """Return a form's multiplications per row, not counting the steps that both forms share."""
+        """Count the multiplications per row of one form, except in steps that both forms share."""
         content = 2 * self.latent_dim if absorbed else self.nope_dim + self.value_dim
         expanded = (queries if absorbed else keys) * (self.nope_dim + self.value_dim)
         pairs = queries * keys * (content + self.rope_dim)
@@ -145,7 +144,7 @@ class LatentAttention(nn.Module):
         scale = self.rotary.softmax_scale / math.sqrt(self.nope_dim + self.rope_dim)
         causal = is_causal and mask is None
         latent = k[..., self.rope_dim :]
-        if absorbed:  # there is one key head; the queries of all heads become rows of one head
+        if absorbed:  # there is one key head, so the queries of all heads become its rows
             weights = self.kv_b_proj.weight.unflatten(0, (self.num_heads, -1))
             w_k, w_v = weights.split((self.nope_dim, self.value_dim), dim=1)  # [H, ..., latent_dim]
             rotated, q = q.split((self.rope_dim, self.nope_dim), dim=-1)

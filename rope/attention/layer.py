@@ -21,14 +21,14 @@ from rope.module import RotaryEmbedding
 class RotaryAttention(nn.Module):
     """Compute multi-head or grouped-query attention with rotated queries and keys.
 
-    num_kv_heads: H_kv, a divisor of H; H if None. head_dim: D; embed_dim / num_heads if None. bias:
-    True if the four projections have a bias.
+    num_kv_heads: H_kv, a divisor of H; None means H. head_dim: D; None means embed_dim / num_heads.
+    bias: if True, the four projections have a bias.
     rotary: a `RotaryEmbedding`, which layers may share, such as `RotaryEmbedding.from_config(...)`;
     if None, the layer creates one of width head_dim. rotary.softmax_scale multiplies all scores.
     window: how many positions a token sees, including its own; None means all. sinks: positions
     0 ... sinks-1 stay visible (StreamingLLM, arXiv 2309.17453) at their true distances.
-    There is no from_config: configurations also set norms and soft caps, which this layer lacks.
-    Raises ValueError if num_heads doesn't divide embed_dim, and for sinks without a window.
+    The class has no from_config, because it lacks the norms and soft caps of many configurations.
+    Raises ValueError if embed_dim isn't a multiple of num_heads, and for sinks without a window.
 
     >>> import torch
     >>> layer = RotaryAttention(embed_dim=16, num_heads=4, num_kv_heads=2)
@@ -84,20 +84,20 @@ class RotaryAttention(nn.Module):
     ) -> Tensor:
         """Attend over x and, if there is a cache, over all cached tokens.
 
-        x: `[B, S, E]`. position_ids: integers `[S]`, `[1, S]`, or `[B, S]`; if None, 0 ... S-1, or,
+        x: `[B, S, E]`. position_ids: integers `[S]`, `[1, S]`, or `[B, S]`. None means 0 ... S-1;
         with a cache, each row continues after its largest position. Positions should increase along
-        each row: with a cache, a token doesn't see keys from earlier calls at larger positions.
-        attention_mask: `[B, S]`, bool or integers, 0 for padding (left or right). No token sees
-        padding, and it uses up no position. segment_ids: integers `[S]`, `[1, S]`, or `[B, S]`;
-        tokens with different ids don't see each other. Can't be combined with a cache.
-        causal: False lets each token see the entire row; not allowed with a cache or a window.
+        each row, because a token doesn't see cached keys at larger positions.
+        attention_mask: `[B, S]`, bool or integers, 0 for padding on the left or right. No token
+        sees padding, and padding has no position. segment_ids: integers `[S]`, `[1, S]`, or
+        `[B, S]`; tokens with different ids don't see each other. Not allowed with a cache.
+        causal: if False, each token sees the entire row; not allowed with a cache or a window.
         With a window, a cache with window + sinks slots never runs out of room. A compiled step is
         still limited by the length of the rotary tables; see `RotaryEmbedding.grow`. With a cache,
         an extension that depends on the length uses the cache's max_seq_len.
-        Returns `[B, S, E]` in x's dtype, or in autocast's; outputs for padding are finite.
+        Returns `[B, S, E]` in x's dtype, or in autocast's. Outputs for padding are finite.
         Raises ValueError for shapes or devices that don't fit, a full cache, or a cache together
-        with segment_ids or causal=False, and TypeError for wrong dtypes. The cache is then
-        unchanged.
+        with segment_ids or causal=False, and TypeError for wrong dtypes. After an error, the cache
+        is unchanged.
 
         >>> import torch
         >>> layer = RotaryAttention(8, 2)
@@ -110,11 +110,11 @@ class RotaryAttention(nn.Module):
         """
         if not causal and (cache is not None or self.window is not None):
             raise ValueError(
-                "causal is False; attention with a cache or a window must be causal; omit causal"
+                "causal is False, but a cache or a window requires causal attention; omit causal"
             )
         if cache is not None and segment_ids is not None:
             raise ValueError(
-                "segment_ids is given with a cache, but each row of a cache holds one sequence; "
+                "segment_ids are given with a cache, but each row of a cache holds one sequence; "
                 "put each sequence in its own row, and mark padding with attention_mask"
             )
         q = self._heads(self.q_proj(x), self.num_heads)  # [B, H, S, D]

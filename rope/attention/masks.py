@@ -26,12 +26,12 @@ def build_attention_mask(
     """Return the attention mask, bool `[B, S, T]`: True where a query sees a key.
 
     position_ids: the queries' positions, `[B, S]`; key_position_ids: the keys' positions, `[B, T]`;
-    -1 marks padding or an empty slot. earlier: bool `[S, T]` or `[B, S, T]`, True where the key
-    comes no later than the query.
+    -1 marks padding or an empty slot. earlier: bool `[S, T]` or `[B, S, T]`, True if the key comes
+    no later than the query.
     window: how many positions a query sees, including its own; None means all. sinks: keys at
     positions 0 ... sinks-1 stay visible outside the window.
     segment_ids: the index of each token's sequence, `[B, S]`; allowed only if queries and keys are
-    the same tokens. Padding sees all earlier keys, so that its softmax never divides by zero.
+    the same tokens. Padding queries see all earlier keys, so their softmax never divides by zero.
 
     >>> ids = torch.arange(4)[None]
     >>> build_attention_mask(ids, ids, torch.ones(4, 4).bool().tril(), window=2, sinks=1)[0].int()

@@ -1,16 +1,16 @@
-"""Rotate tokens by several positions, such as row and column in an image (and frame in a video).
+"""Rotate tokens that have several positions, such as row and column in an image.
 
 One formula covers all methods. A token has A positions p_0 ... p_{A-1}, and plane j rotates by
 
     angle_j = sum over a of p_a Theta_{a, j}.
 
 Angles in a plane add, so R(p) R(q) = R(p + q) and R(p)^T R(q) = R(q - p): a score depends on the
-positions only through the offset along each axis. The methods differ only in Theta:
+positions only through the offset along each axis. The methods differ only in Theta. In the first
+two, each column has one nonzero entry:
 
-- axial: each axis has its own planes, so each column has one nonzero entry (`axial_frequencies`);
-- M-RoPE: the axes share the planes of one spectrum, so each column has one nonzero entry (Qwen2-VL,
-  arXiv 2409.12191; Qwen3-VL interleaves the axes: `section_frequencies`);
-- mixed: each head learns a dense matrix (RoPE-ViT, arXiv 2403.13298: `MixedRotaryEmbedding`).
+- axial (`axial_frequencies`): each axis has its own planes, with a full spectrum;
+- M-RoPE (`section_frequencies`): the axes share one spectrum (Qwen2-VL, arXiv 2409.12191);
+- mixed (`MixedRotaryEmbedding`): each head learns a dense matrix (RoPE-ViT, arXiv 2403.13298).
 
 Shapes: A axes, B batch, H heads, S sequence, D head dimension, R rotated width.
 """

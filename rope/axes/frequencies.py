@@ -1,8 +1,8 @@
 """Compute Theta `[A, R/2]`: how fast each plane rotates along each axis, in radians per position.
 
-In axial RoPE and M-RoPE each column has at most one nonzero entry, so a plane follows one axis.
-They differ in the spectrum. Axial RoPE gives each axis a full spectrum, from fast to slow planes.
-M-RoPE divides one spectrum among the axes. Text has the same position on all axes, so for text
+In axial RoPE and M-RoPE, each column has at most one nonzero entry, so a plane follows one axis.
+The two differ in the spectrum. In axial RoPE, each axis has a full spectrum, from fast to slow
+planes. In M-RoPE, the axes share one spectrum. Text has the same position on all axes, so for text,
 M-RoPE equals plain RoPE.
 
 Shapes: A axes, R rotated width (`dim`). All tensors are float64.
@@ -27,8 +27,8 @@ def axial_frequencies(
     """Return Theta for axial RoPE, float64 `[A, dim/2]`: one spectrum base**(-2j/width) per axis.
 
     axes: the number of axes, which share dim equally, or the width of each axis, such as
-    (16, 56, 56); an axis of width 0 is ignored. The first planes follow axis 0. RoPE-ViT (arXiv
-    2403.13298) uses two axes. Raises ValueError if a width is odd or the widths don't sum to dim.
+    (16, 56, 56). A width may be 0. The first planes follow axis 0. RoPE-ViT (arXiv 2403.13298) uses
+    two axes. Raises ValueError if a width is odd or the widths don't sum to dim.
 
     >>> axial_frequencies(8, base=100.0)
     tensor([[1.0000, 0.1000, 0.0000, 0.0000],
@@ -40,7 +40,7 @@ def axial_frequencies(
     widths = tuple(axes) if isinstance(axes, Sequence) else (dim // axes,) * axes
     if sum(widths) != dim:
         raise ValueError(
-            f"axes is {axes}: the widths {widths} sum to {sum(widths)}, but they must sum to dim, "
+            f"axes is {axes}; the widths {widths} sum to {sum(widths)}, but they must sum to dim, "
             f"which is {dim}; change dim, or pass one width per axis"
         )
     none = torch.empty(0, dtype=torch.float64, device=device)
@@ -54,13 +54,13 @@ def section_frequencies(
     """Return Theta for M-RoPE, float64 `[A, R/2]`: theta_j in one row of column j, 0 elsewhere.
 
     inv_freq: the spectrum theta, float64 `[R/2]`; the result is on the same device. sections: the
-    number of planes of each axis, usually time, height, and width; the A counts sum to R/2.
-    By default (Qwen2-VL, arXiv 2409.12191, and Qwen2.5-VL) the first sections[0] planes follow axis
-    0, the next sections[1] planes follow axis 1, and so on. interleaved_sections: True (Qwen3-VL)
-    assigns planes in turn, T H W T H W ..., until height and width have their counts; the remaining
-    planes follow axis 0.
-    Raises ValueError for sections that don't sum to R/2, are negative, or are too large to
-    interleave, and TypeError if sections holds non-integers or inv_freq is not float64.
+    number of planes for each axis, usually time, height, and width; the A counts sum to R/2.
+    By default (Qwen2-VL, arXiv 2409.12191, and Qwen2.5-VL), the first sections[0] planes follow
+    axis 0, the next sections[1] planes follow axis 1, and so on. interleaved_sections: if True
+    (Qwen3-VL), planes follow the axes in turn, T H W T H W ..., until height and width have their
+    counts; the remaining planes follow axis 0.
+    Raises ValueError if sections don't sum to R/2, are negative, or are too large to interleave,
+    and TypeError if sections aren't integers or inv_freq is not float64.
 
     >>> theta = torch.tensor([4.0, 3.0, 2.0, 1.0]).double()
     >>> section_frequencies(theta, (2, 1, 1))
@@ -80,7 +80,7 @@ def section_frequencies(
     if sum(sections) != planes:
         raise ValueError(
             f"sections is {tuple(sections)}, which sums to {sum(sections)}; it must sum to "
-            f"{planes}, the number of planes (half the number of coordinates)"
+            f"{planes}, the number of planes; correct the counts"
         )
     axis_of = [axis for axis, count in enumerate(sections) for _ in range(count)]
     if interleaved_sections:

@@ -1,9 +1,9 @@
 """Implement mixed RoPE (RoPE-ViT, arXiv 2403.13298): each head learns its planes' directions.
 
-In axial RoPE, a plane follows rows or columns, so a score is a sum of one term per axis, which
-depends only on that axis's offset. With a dense Theta, a plane can follow a diagonal. Each head
-starts from the axial frequencies in a randomly rotated frame. For two axes and the angle phi, half
-of the head's planes follow (cos phi, sin phi) and the other half follow (-sin phi, cos phi).
+In axial RoPE, a plane follows rows or columns. A score is then a sum of one term per axis, and each
+term depends only on the offset along its axis. With a dense Theta, a plane can follow a diagonal.
+Each head starts with the axial frequencies in a randomly rotated frame. For two axes and the angle
+phi, half of a head's planes follow (cos phi, sin phi), and half follow (-sin phi, cos phi).
 
 Shapes: A axes, B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -29,8 +29,8 @@ class MixedRotaryEmbedding(AxisRotation):
     The parameter `frequencies`, float32 `[H, A, R/2]` in radians per position, is in the state_dict
     and stays float32 when the model is cast. Angles are computed in float64.
     Raises ValueError or TypeError for an invalid dim, num_heads, axes, or base. A call raises
-    ValueError for another number of heads, and TypeError if `load_state_dict(assign=True)` made
-    `frequencies` half precision.
+    ValueError for another number of heads, and TypeError if `frequencies` is in half precision
+    after `load_state_dict(assign=True)`.
 
     >>> _ = torch.manual_seed(0)
     >>> rotary = MixedRotaryEmbedding(8, num_heads=3).to(torch.bfloat16)
@@ -65,7 +65,7 @@ class MixedRotaryEmbedding(AxisRotation):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw new axial frequencies in a random frame per head, with torch's default generator.
+        """Reset each head to axial frequencies in a random frame, with torch's default generator.
 
         >>> rotary = MixedRotaryEmbedding(8, num_heads=2)
         >>> before = rotary.frequencies.clone()
@@ -79,7 +79,7 @@ class MixedRotaryEmbedding(AxisRotation):
         shape = (self.num_heads, self.axes, self.axes)
         draw = torch.randn(shape, dtype=torch.float64, device="cpu")
         frame, triangle = torch.linalg.qr(draw)
-        # A positive diagonal in `triangle` and det = 1 give uniformly distributed rotations.
+        # A positive diagonal in `triangle` and det = 1 make the rotations uniformly distributed.
         frame = frame * triangle.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
         frame[..., 0] *= torch.linalg.det(frame).sign().unsqueeze(-1)
         runs = frame.repeat_interleave(self.dim // (2 * self.axes), dim=-1)  # [H, A, R/2]

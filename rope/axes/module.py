@@ -1,8 +1,8 @@
 """Rotate queries and keys on several axes: angle_j = sum over a of p_a Theta_{a, j}.
 
-`AxisRotation` is the base class of all layers. `MultiAxisRotaryEmbedding` has fixed frequencies,
+`AxisRotation` is the base class of the layers. `MultiAxisRotaryEmbedding` has fixed frequencies,
 for axial RoPE or M-RoPE, and its Theta stays float64 when the model is cast. Each call computes
-cos and sin anew, because positions on several axes have no natural order for a stored table.
+cos and sin anew, because positions on several axes have no natural order as the rows of a table.
 
 Shapes: A axes, B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -23,7 +23,7 @@ from rope.tables import DeviceTracking, default_device
 
 
 class AxisRotation(nn.Module):
-    """The base class of layers that rotate queries and keys by a Theta, which a subclass provides.
+    """The base class of layers that rotate queries and keys; a subclass provides the matrix Theta.
 
     dim, axes: R and A. interleaved: True for planes (2j, 2j+1), False for planes (j, j + R/2).
     attention_scaling: the factor on cos and sin.
@@ -49,8 +49,8 @@ class AxisRotation(nn.Module):
 
         q: `[B, H, S, D]`; k: `[B, H_kv, S, D]`; position_ids: `[A, S]` or `[A, B, S]`, integers, or
         real positions in float32 or float64. inverse: if True, undo the rotation and scaling.
-        Returns rotated q and k; shapes and dtypes don't change. The tables cos and sin are float64
-        if q or k is float64, otherwise float32.
+        Returns the rotated q and k, with the same shapes and dtypes. The tables cos and sin are
+        float64 if q or k is float64, otherwise float32.
         Raises the same errors as `axis_tables` and `rotary_embedding`.
 
         >>> from rope.axes import MultiAxisRotaryEmbedding
@@ -100,8 +100,8 @@ class MultiAxisRotaryEmbedding(DeviceTracking, AxisRotation):
     dimension. interleaved: if True, plane j holds coordinates (2j, 2j+1); if False, (j, j + R/2).
     attention_scaling: the factor on cos and sin, such as YaRN's. device: torch's default if None.
     `frequencies` is not a buffer: it is not in the state_dict, and casting the model or loading
-    weights doesn't change it. It moves to another device with the model or the queries, or stays on
-    the CPU if that device doesn't support float64. The attributes dim and axes are R and A.
+    weights doesn't change it. It moves to another device with the model or the queries, but stays
+    on the CPU if that device doesn't support float64. The attributes dim and axes are R and A.
     Raises TypeError or ValueError for frequencies that have another dtype or shape, require
     gradients, or are not finite.
 
@@ -178,9 +178,9 @@ class MultiAxisRotaryEmbedding(DeviceTracking, AxisRotation):
     ) -> Self:
         """Return a layer for M-RoPE; for arguments and errors, see `section_frequencies`.
 
-        extension: a context extension.
-        Raises ValueError if the extension's spectrum depends on the length, because this layer
-        keeps one spectrum.
+        extension: a context extension, or None.
+        Raises ValueError if the extension's spectrum depends on the length, because the layer has
+        only one spectrum.
 
         >>> rotary = MultiAxisRotaryEmbedding.mrope(128, (16, 24, 24), base=1e6)
         >>> rotary.frequencies.count_nonzero(dim=1).tolist()
@@ -210,7 +210,7 @@ class MultiAxisRotaryEmbedding(DeviceTracking, AxisRotation):
         """Return the M-RoPE layer for a model's configuration.
 
         For the arguments, see `rope.config.rotary_settings`.
-        Raises ValueError for a configuration without mrope_section, and the errors of `mrope` and
+        Raises ValueError if the configuration has no mrope_section, and the errors of `mrope` and
         `rotary_settings`.
 
         >>> settings = {"model_type": "qwen2_vl", "head_dim": 128, "rope_theta": 1e6,

@@ -1,8 +1,8 @@
 """Compute positions on several axes, and cos and sin of angle_j = sum over a of p_a Theta_{a, j}.
 
 The tokens of a grid are numbered by row and column. A sequence of text and vision is numbered as in
-Qwen2-VL (arXiv 2409.12191, section 2.1): text advances all three axes together, a grid spreads over
-the axes, and the next segment starts after the largest position so far.
+Qwen2-VL (arXiv 2409.12191, section 2.1): text advances on all three axes together, a grid spreads
+over the axes, and the next segment starts after the largest position so far.
 
 Shapes: A axes, B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -23,8 +23,8 @@ REAL = (torch.float32, torch.float64)
 def grid_positions(*sizes: int, device: torch.device | str | None = None) -> Tensor:
     """Return the coordinates of all cells of a grid, int64 `[A, S]`. The last axis varies fastest.
 
-    sizes: A counts, such as height and width, whose product is S. For a resized image, multiply the
-    result by trained_size / size to stay in the trained range. The positions are then real.
+    sizes: A counts, such as height and width; their product is S. For a resized image, multiply the
+    result by trained_size / size to stay in the trained range. The result is then real-valued.
     Raises TypeError or ValueError for sizes that are not positive integers.
 
     >>> grid_positions(2, 3)
@@ -45,9 +45,9 @@ def mrope_position_ids(
 ) -> Tensor:
     """Return each token's time, height, and width, int64 `[3, S]`, for text mixed with vision.
 
-    segments: in order, an int n for n text tokens, (t, h, w) for a grid of vision tokens (after
-    patches are merged), or (t, h, w, step) for a video whose frames are `step` positions apart,
-    rounded down (in Qwen2.5-VL, tokens per second times seconds per frame).
+    segments: an int n stands for n text tokens, and (t, h, w) for a grid of vision tokens (after
+    patches are merged). (t, h, w, step) stands for a video with `step` positions per frame, rounded
+    down. In Qwen2.5-VL, step is tokens per second times seconds per frame.
     real_times: if True, don't round (as in Qwen3-Omni); the result is then float64.
     Each segment starts one position after the largest position so far. This is the paper's rule:
     text after a video starts after the last frame, however many frames there are.
@@ -99,8 +99,8 @@ def axis_tables(
     `attention_scaling`.
     Returns `[S, R/2]`, `[B, 1, S, R/2]`, `[1, H, S, R/2]`, or `[B, H, S, R/2]` on the positions'
     device, ready for `rotary_embedding(x, cos, sin)`. Angles are summed in float64 on the device of
-    the frequencies; cos and sin are rounded once, to `dtype`. Gradients reach frequencies and real
-    positions.
+    the frequencies; cos and sin are rounded once, to `dtype`. Gradients flow to frequencies and
+    real positions.
     Raises TypeError for positions in half precision, which skips integers, and for frequencies that
     are not float64. Raises ValueError for shapes that don't fit, a scale that is not positive, and
     positions that are not finite (RuntimeError under `torch.compile` and on CUDA, asynchronously).
@@ -149,7 +149,7 @@ def check_axis_positions(position_ids: Tensor, axes: int, x: Tensor | None = Non
     """
     if position_ids.dtype not in (*INTEGER, *REAL):
         raise TypeError(
-            f"position_ids is {position_ids.dtype}; it must be integer, float32 or float64, "
+            f"position_ids is {position_ids.dtype}; it must be integer, float32, or float64, "
             "because half precision can't represent all integers"
         )
     batch, seq_len = ("batch", "sequence") if x is None else (x.shape[0], x.shape[2])

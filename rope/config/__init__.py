@@ -1,8 +1,8 @@
 """Read RoPE settings from transformers configurations without silently dropping any of them.
 
 See the chapter "Longer than the training text". `import rope.config` needs only torch. The model's
-class in transformers supplies values that a file leaves out. Without transformers, you can read the
-model types in `models.GENERAL`; for other models, leave out model_type.
+class in transformers supplies values that a file omits. Without transformers, you can read the
+model types in `models.GENERAL`. For any other model, remove the key model_type.
 `rope/config/examples` contains the RoPE keys of published configurations.
 """
 

@@ -14,16 +14,16 @@ from rope.config.models import GENERAL, LAYOUTS
 from rope.config.parameters import Entries
 from rope.config.source import HOLDERS, get_as, text_facts
 
-#: Size keys. Models of one class differ in size, so the class defaults must not be used.
+#: Size keys. Models of one class differ in size, so the class defaults would be wrong.
 _SIZES = ("hidden_size", "n_embd", "d_model", "num_attention_heads", "n_head", "n_heads")
 
 
 def class_facts(facts: Mapping[str, Any], entries: Entries) -> dict[str, Any]:
-    """Return the configuration as completed by its class, or {} if no class is needed or known.
+    """Return the configuration, completed by its class, or {} if no class is needed or known.
 
     entries: the result of `layer_entries(facts)`.
     Raises ValueError if transformers is needed but not installed, if its class rejects the
-    configuration, or if transformers has the model type but `models.LAYOUTS` doesn't.
+    configuration, or if the model type is in transformers but not in `models.LAYOUTS`.
     """
     model_type = facts.get("model_type")
     # For model types in GENERAL, the class adds only a missing context length.
@@ -51,11 +51,11 @@ def class_facts(facts: Mapping[str, Any], entries: Entries) -> dict[str, Any]:
     except Exception as error:  # classes raise many exception types
         raise ValueError(
             f"the class of model_type {model_type!r} in transformers rejects this configuration "
-            f"({error}); correct it, or leave out model_type and pass interleaved=..."
+            f"({error}); correct the keys, or omit model_type and pass interleaved=..."
         ) from error
     if "rope_parameters" in complete:
         complete.pop("rope_scaling", None)  # some classes return both keys
-    if getattr(built, "layer_types", None):  # some classes compute it as a property
+    if getattr(built, "layer_types", None):  # some classes compute layer_types as a property
         complete["layer_types"] = list(built.layer_types)
     return {key: value for key, value in complete.items() if key not in _SIZES}
 
@@ -70,7 +70,7 @@ def _configuration_class(model_type: Any) -> Any:
         raise ValueError(
             f"model_type is {model_type!r}, whose defaults only transformers knows; install "
             "transformers, or leave out model_type and specify interleaved=..., rope_theta, "
-            "head_dim and partial_rotary_factor (1.0 for the entire head)"
+            "head_dim, and partial_rotary_factor (1.0 for the entire head)"
         ) from None
     # CONFIG_MAPPING.get() would not load the class.
     return CONFIG_MAPPING[model_type] if model_type in CONFIG_MAPPING else None  # noqa: SIM401

@@ -27,8 +27,8 @@ def rotating_layers(
     """
     kinds = get_as(list, "layer_types", facts)
     lists = {
-        "no_rope_layers": get_as(list, "no_rope_layers", facts),  # 1 marks a layer that does rotate
-        "layer_rope_theta": get_as(list, "layer_rope_theta", facts),  # 0: doesn't rotate
+        "no_rope_layers": get_as(list, "no_rope_layers", facts),  # 1: the layer does rotate
+        "layer_rope_theta": get_as(list, "layer_rope_theta", facts),  # 0: the layer doesn't rotate
         "layer_types": [_type_rotates(kind, facts, entries) for kind in kinds],
     }
     dense = [kind == "dense" for kind in get_as(list, "mlp_layer_types", facts)]
@@ -59,7 +59,7 @@ def rotating_layers(
 def one_layer(
     facts: Mapping[str, Any], rotates: Any, layer: int | None, layer_type: str | None
 ) -> tuple[str | None, float | None]:
-    """Return a layer's type, and its base if layer_rope_theta lists one base per layer.
+    """Return the type of a layer and, if layer_rope_theta lists bases, the layer's base.
 
     rotates: the result of `rotating_layers`. layer: the layer's number, counted from 0, or None for
     any rotating layer of type layer_type.
@@ -82,7 +82,7 @@ def one_layer(
     bases = {base for n in layers or range(len(listed)) for base in listed[n : n + 1] if base}
     if len(bases) > 1:
         raise ValueError(
-            f"layer_rope_theta lists the bases {sorted(bases)}; pass layer=, counted from 0"
+            f"layer_rope_theta has the bases {sorted(bases)}; pass layer=, a layer's number"
         )
     return layer_type, next(iter(bases), None)
 
@@ -124,7 +124,7 @@ def widths(
         check_equal("the rotated width", f"from {first}", dim, f"from {name}", width)
     if dim % 2 or not 0 < dim <= head_dim:
         raise ValueError(
-            f"the rotated width is {dim}, from {first}; it must be positive, even and at most the "
+            f"the rotated width is {dim}, from {first}; it must be positive, even, and at most the "
             f"head dimension, {head_dim}"
         )
     return head_dim, dim

@@ -1,4 +1,4 @@
-"""List, by model type, properties of the rotation that only the model's code specifies.
+"""List properties of the rotation that only the model's code specifies, by model type.
 
 The lists describe transformers 5.23; `tests/test_config_models.py` compares each model type with
 the model's own rotation. The lists contain only text models; for vision towers, see `rope.axes`.
@@ -64,10 +64,10 @@ SECTIONS = {
     (16, 24, 24): _names("qwen2_5_omni_text qwen2_5_vl qwen2_5_vl_text qwen2_vl qwen2_vl_text"),
     (24, 20, 20): _names("cohere_compass_text qwen3_omni_moe_text qwen3_vl_moe_text qwen3_vl_text"),
 }
-#: Models whose axes alternate plane by plane (T H W T H W ...). In other models, axes form blocks.
+#: Models whose planes follow the axes in turn (T H W T H W ...). Others assign planes in blocks.
 INTERLEAVED_SECTIONS = SECTIONS[11, 11, 10] + SECTIONS[24, 20, 20]
 
-#: Models that rotate only in layers with a sliding window. Models in ONLY_WINDOWS_IF_ANY do so
-#: only if the configuration has a sliding_window; otherwise, they rotate in all layers.
+#: Models that rotate only in layers with a sliding window. If the configuration has no
+#: sliding_window, models in ONLY_WINDOWS_IF_ANY rotate in all layers.
 ONLY_WINDOWS = _names("afmoe cohere2 cohere2_moe flint")
 ONLY_WINDOWS_IF_ANY = _names("exaone4 exaone_moe kolibri1")

@@ -15,8 +15,8 @@ from rope.config.source import HOLDERS, check_equal, get_as, present
 from rope.extensions import REGISTRY, Extension
 
 Parameters = dict[str, Any]
-#: Maps each layer type to its parameters, or to None if its layers don't rotate. Without layer
-#: types, the only key is None.
+#: A dict from each layer type to its parameters, or to None if its layers don't rotate. If there
+#: are no layer types, the only key is None.
 Entries = dict[str | None, Parameters | None]
 
 #: Maps each top-level key to the parameter that it sets for all layers.
@@ -26,21 +26,21 @@ _TOP = {
     "partial_rotary_factor": "partial_rotary_factor",
     "rotary_pct": "partial_rotary_factor",
 }
-#: Maps other keys for a base to the layer type that uses that base.
+#: Maps other keys for a base to the layer type with this base.
 _BASES = {"swa_rope_theta": "sliding_attention", "compress_rope_theta": "compress"}
 #: Parameters that every rope_type may have.
 COMMON = [
     "rope_type", "rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved",
-    "llama_4_scaling_beta",  # for the attention, which also scales queries by their positions
+    "llama_4_scaling_beta",  # read by the attention, which scales queries by position
 ]  # fmt: skip
 TRAINED = "original_max_position_embeddings"
-#: Other parameter names: Mistral's name for the context length, and Phi-3.5-MoE's names for the
-#: attention factor of short and long texts.
+#: Parameter names besides an extension's fields: Mistral's name for the context length, and
+#: Phi-3.5-MoE's names for the attention factor of short and long texts.
 _ALSO = {"yarn": ("max_position_embeddings",), "longrope": ("short_mscale", "long_mscale")}
 
 
 def layer_entries(facts: Mapping[str, Any]) -> Entries:
-    """Return a dict that maps each layer type, or None for all layers, to its RoPE parameters.
+    """Return each layer type's RoPE parameters, or {None: parameters} if all layers share them.
 
     Reads `rope_scaling` and `rope_parameters`. Raises TypeError for values of the wrong type, and
     ValueError for an unknown rope_type, an unknown parameter, or contradictory spellings.
@@ -65,7 +65,7 @@ def layer_entries(facts: Mapping[str, Any]) -> Entries:
     names = {kind: (*COMMON, *_parameter_names(kind)) for kind in kinds.values()}
     for layer, kind in kinds.items():
         allowed, taken = names[kind], {key for keys in names.values() for key in keys}
-        # A key beside the layer types' dicts applies to each type whose rope_type accepts it.
+        # A key next to the layer types' dicts applies to each type whose rope_type accepts it.
         more = {key: shared[key] for key in shared if key in allowed or key not in taken}
         entry = entries[layer] = {**more, **(entries[layer] or {})}
         unknown = sorted(entry.keys() - {*allowed}, key=lambda key: (key != "alpha", str(key)))
@@ -73,7 +73,7 @@ def layer_entries(facts: Mapping[str, Any]) -> Entries:
             advice = " (for alpha, pass the extension NTK(alpha))" if "alpha" in unknown else ""
             raise ValueError(
                 f"rope_type {kind!r} doesn't take {', '.join(map(repr, unknown))}{advice}; remove "
-                f"them, or choose a rope_type that takes them ({kind} takes {', '.join(allowed)})"
+                f"them, or choose another rope_type; {kind} takes only {', '.join(allowed)}"
             )
     return entries
 
@@ -111,7 +111,7 @@ def rope_parameters(
     standard: Mapping[str, Any],
     layer_type: str | None,
 ) -> Parameters:
-    """Return one layer type's parameters, completed with top-level keys and class defaults.
+    """Return a layer type's parameters, completed with top-level keys and class defaults.
 
     standard: the configuration as completed by the class (see `class_facts`), or {}.
     Raises ValueError for a missing or unknown layer type, a missing base, or contradictory keys.
@@ -119,7 +119,7 @@ def rope_parameters(
     top: Parameters = {}
     for alias in [alias for alias in _TOP if alias in facts]:
         key, value = _TOP[alias], facts[alias]
-        if isinstance(value, list) and standard:  # in Step 3.5, the class assigns it to layer types
+        if isinstance(value, list) and standard:  # Step 3.5's class assigns it to layer types
             continue
         inside = [entry[key] for entry in (top, *entries.values()) if entry and key in entry]
         if inside and value not in inside:
@@ -146,7 +146,7 @@ def rope_parameters(
     if "rope_theta" not in parameters:
         raise ValueError("the configuration has no rope_theta; add this key (10000.0 in RoFormer)")
     check_base(parameters["rope_theta"], "rope_theta")
-    # Other types ignore this length; for them, it only documents the training.
+    # Other rope_types ignore this length, which then only documents the training.
     if TRAINED in facts and TRAINED in _parameter_names(parameters["rope_type"]):
         trained = parameters.setdefault(TRAINED, facts[TRAINED])
         check_equal(TRAINED, "at the top level", facts[TRAINED], "in the rope parameters", trained)
@@ -163,9 +163,9 @@ def _entry(entries: Entries, facts: Mapping[str, Any], layer_type: str | None) -
     elif layer_type not in entries:
         hint = "or pass layer=, the number of a layer, counted from 0"
         if layer_type in get_as(list, "layer_types", facts):
-            hint = f"add RoPE parameters for {layer_type!r}: layer_types has it"
+            hint = f"or add RoPE parameters for {layer_type!r}, which is in layer_types"
         raise ValueError(
-            f"layer_type is {layer_type!r}; pass one of {', '.join(map(str, entries))}; {hint}"
+            f"layer_type is {layer_type!r}; pass one of {', '.join(map(str, entries))}, {hint}"
         )
     entry = entries[layer_type]
     if entry is None:
@@ -174,20 +174,20 @@ def _entry(entries: Entries, facts: Mapping[str, Any], layer_type: str | None) -
 
 
 def entry_key(entries: Entries, layer_type: str | None) -> str | None:
-    """Return the key of the entry for a layer type: the type, or DeepSeek-V4's name for it."""
+    """Return the key of a layer type's entry: the type itself, or DeepSeek-V4's name for it."""
     label = LABELS.get(layer_type, layer_type)
     return label if label in entries else layer_type
 
 
 def not_rotating(which: str) -> ValueError:
-    """Return the error for a layer, or for a layer type, without rotation."""
+    """Return the error for a layer or a layer type that doesn't rotate."""
     return ValueError(f"{which} doesn't rotate its queries and keys; leave both unchanged")
 
 
 def build_extension(parameters: Parameters, longest: int | None) -> Extension:
     """Build the extension from its parameters; the extension's class checks the numbers.
 
-    longest: max_position_embeddings, which is the default for the trained length, or None.
+    longest: max_position_embeddings, the default for the trained length, or None.
     Raises ValueError for missing, invalid, or contradictory numbers.
     """
     kind = parameters["rope_type"]
@@ -210,5 +210,5 @@ def build_extension(parameters: Parameters, longest: int | None) -> Extension:
     try:
         return REGISTRY[kind](**arguments)
     except TypeError as error:  # a number is missing or has the wrong type
-        hint = "; these two are lists, one number per plane" if kind == "longrope" else ""
+        hint = "; pass each factor as a list, one number per plane" if kind == "longrope" else ""
         raise ValueError(f"rope_type {kind!r} has invalid parameters: {error}{hint}") from error

@@ -23,14 +23,14 @@ class RotarySettings:
     """Hold the settings of one RotaryEmbedding.
 
     dim: the rotated width R. head_dim: the head dimension D of the rotated tensor. In multi-head
-    latent attention, that tensor is separate and R = D (in DeepSeek-V4, it is the end of a head).
+    latent attention, this is a separate tensor with R = D (in DeepSeek-V4, the end of each head).
     max_position_embeddings: the context length, or None if it is unknown.
     sections: planes per axis in M-RoPE, or None. interleaved_sections: True if the axes alternate.
     softmax_scale: the factor by which the attention must multiply its usual scale, 1/sqrt(query
-    width). In DeepSeek's models, it is YaRN's temperature, mscale(factor, mscale_all_dim)**2; in
-    most other models, it is 1.0.
-    rotates: one flag per layer, True if the layer rotates, with these settings or with the settings
-    of another layer type; or None if all layers rotate.
+    width). It is 1.0 in most models. In DeepSeek's models, it is YaRN's temperature,
+    mscale(factor, mscale_all_dim)**2.
+    rotates: None if all layers rotate; otherwise one flag per layer, True if the layer rotates
+    (with these settings or with those of another layer type).
     """
 
     dim: int
@@ -54,18 +54,18 @@ def rotary_settings(
 ) -> RotarySettings:
     """Return the settings of the rotation that a transformers configuration describes.
 
-    config: a configuration object (anything with `to_dict`), dict, or JSON text, or the path of a
-    JSON file or of the model's folder, as written by transformers 4 or 5. The function reads
+    config: a configuration, written by transformers 4 or 5. It may be an object with `to_dict`, a
+    dict, JSON text, or the path of a JSON file or of the model's folder. The function reads
     `text_config` if there is one. It ignores parts for other models, such as vision_config. It also
-    ignores llama_4_scaling_beta, which scales queries; the attention must apply it.
+    ignores llama_4_scaling_beta, with which the attention must scale queries.
     layer_type: a type of rotating layers, such as "full_attention". layer: the number of a rotating
-    layer, counted from 0. One of the two is required if layers have different parameters.
+    layer, counted from 0. One of the two is required if not all layers have the same parameters.
     interleaved: the layout of the weights. None means the model's own layout, which requires a
     known model_type. Pass True or False for weights that were converted to the other layout.
     If the base, the width, the rotated share, or the context length is absent, the default of the
     model's class in transformers applies. A key whose value is None is treated as absent.
-    Raises TypeError for a value of the wrong type, and ValueError, which names the key, for
-    missing, unknown, or contradictory values, odd widths, and unknown model types.
+    Raises TypeError for a value of the wrong type, and ValueError for missing, unknown, or
+    contradictory values, odd widths, and unknown model types. The message names the key.
 
     >>> from rope.config import example
     >>> settings = rotary_settings(example("gpt-neox-20b"))
@@ -125,8 +125,8 @@ def _check_model(facts: Mapping[str, Any]) -> None:
     }.items():
         if not rotates:
             raise ValueError(
-                f"{key} is {facts.get(key)!r}, but RotaryEmbedding requires a model that rotates "
-                "its queries and keys and nothing else; correct the key if it is wrong"
+                f"{key} is {facts.get(key)!r}, but RotaryEmbedding is for models that rotate "
+                "queries and keys and nothing else; correct the key if it is wrong"
             )
 
 

@@ -24,9 +24,9 @@ READ = (
 )
 #: The keys of the dicts whose contents `rope.config.parameters` checks.
 HOLDERS = ("rope_scaling", "rope_parameters")
-#: Parts that describe no text model. Parts that have a model_type are also ignored.
+#: Keys of parts that don't describe a text model. Parts with a model_type are ignored too.
 NOT_A_MODEL = ("vision_config", "audio_config", "label2id", "quantization_config")
-#: Keys whose None is kept, because the model's class would replace an absent key with a number.
+#: Keys that are kept even if None, because the model's class sets a number if they are absent.
 KEEP_NONE = ("rotary_dim", "sliding_window")
 
 
@@ -60,9 +60,9 @@ def read_config(config: Any) -> dict[str, Any]:
 
 
 def text_facts(whole: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the text model's keys, without None values except where None has a meaning.
+    """Return the text model's keys. Drop keys whose value is None, except those in KEEP_NONE.
 
-    Reads any `text_config`. Raises ValueError if a RoPE key outside it contradicts one inside.
+    Reads `text_config` if there is one. Raises ValueError if a RoPE key outside contradicts it.
     """
     facts = present(whole)
     if "text_config" in facts:
@@ -100,7 +100,7 @@ def present(facts: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 def get_as(kind: type, key: str, facts: Mapping[Any, Any]) -> Any:
-    """Return the value of a key, or an empty `kind` if absent. Raise TypeError for another type."""
+    """Return a key's value, or an empty `kind` if absent. Raise TypeError unless it is a `kind`."""
     value = facts.get(key, kind())
     if not isinstance(value, Mapping if kind is dict else (list, tuple)):
         raise TypeError(f"{key} is {value!r}; it must be a {kind.__name__} or None")

@@ -1,4 +1,4 @@
-"""Define extensions that treat slow planes differently: Llama 3 slows them, p-RoPE stops them.
+"""Define extensions that change only slow planes: Llama 3 slows them, and p-RoPE stops them.
 
 See the chapter "Longer than the training text". Within the trained length L, plane j makes
 r_j = L theta_j / (2 pi) turns. With the factor s, Llama 3 computes
@@ -24,7 +24,7 @@ class Llama3(Extension):
     """Llama 3.1's extension: keep fast frequencies, divide slow frequencies by s, blend the rest.
 
     factor: s, at least 1. original_max_position_embeddings: the trained length L.
-    low_freq_factor, high_freq_factor: the ends of the blend, in turns within L (a step if equal).
+    low_freq_factor, high_freq_factor: the ends of the blend, in turns within L; may be equal.
     Raises ValueError or TypeError for invalid numbers. The formula comes from Llama's released
     code; the report (arXiv 2407.21783, section 3.4.2) states only the base.
 
@@ -48,7 +48,7 @@ class Llama3(Extension):
         if self.high_freq_factor < self.low_freq_factor:
             raise ValueError(
                 f"high_freq_factor is {self.high_freq_factor}; it must be at least "
-                f"low_freq_factor, which is {self.low_freq_factor}"
+                f"low_freq_factor, which is {self.low_freq_factor}; change one of the two"
             )
 
     @property
@@ -64,10 +64,10 @@ class Llama3(Extension):
 
 @dataclass(frozen=True)
 class Proportional(Extension):
-    """p-RoPE, which rotates only the first floor(p R/2) planes and leaves slower planes unrotated.
+    """p-RoPE, which rotates only the first floor(p R/2) planes; slower planes don't rotate.
 
     partial_rotary_factor: p, between 0 and 1. factor: the divisor of all frequencies, at least 1.
-    A smaller dim would spread the entire spectrum over these planes; p-RoPE omits the slow planes.
+    Unlike p-RoPE, a smaller dim would spread the entire spectrum over the rotating planes.
     Raises ValueError or TypeError for invalid numbers.
     See Barbero et al., arXiv 2410.06205, section 6.1.
 
@@ -84,8 +84,8 @@ class Proportional(Extension):
     def __post_init__(self) -> None:
         if not 0 <= self.partial_rotary_factor <= 1:
             raise ValueError(
-                f"partial_rotary_factor is {self.partial_rotary_factor}; the share of rotating "
-                "planes must be between 0 and 1"
+                f"partial_rotary_factor is {self.partial_rotary_factor}; it is the share of "
+                "rotating planes and must be between 0 and 1"
             )
         check_number("factor", self.factor, at_least=1)
 

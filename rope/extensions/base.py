@@ -1,7 +1,7 @@
 """Define the interface for context extensions, theta_j -> theta'_j, and the default extension.
 
-See the chapter "Longer than the training text". With the rotated width R, frequencies are float64
-`[R/2]`, in radians per position.
+See the chapter "Longer than the training text". For the rotated width R, the frequencies are
+float64 `[R/2]`, in radians per position.
 """
 
 from abc import ABC, abstractmethod
@@ -18,8 +18,8 @@ class Extension(ABC):
 
     name: the extension's `rope_type` in configurations.
     To write your own extension, decorate a subclass with `@dataclass(frozen=True)`, declare its
-    numbers as fields, and implement `scale`. Extensions that compare equal share tables. Override
-    `length_dependent` if the frequencies depend on the sequence length in use.
+    parameters as fields, and implement `scale`. Extensions that compare equal share tables.
+    Override `length_dependent` if the frequencies depend on the current sequence length.
 
     >>> @dataclass(frozen=True)
     ... class Half(Extension):
@@ -37,7 +37,7 @@ class Extension(ABC):
         """Return the changed frequencies, float64 `[R/2]`, in radians per position.
 
         inv_freq: the plain frequencies theta_j = base**(-2j/R), float64 `[R/2]`. seq_len: the
-        sequence length in use; None means a length up to the trained length.
+        current sequence length; None means a length up to the trained length.
         Raises ValueError if the formula is not defined for this R or base.
 
         >>> import rope
@@ -47,7 +47,7 @@ class Extension(ABC):
 
     @property
     def attention_scaling(self) -> float:
-        """Return the factor for cos and sin. Attention scores are multiplied by its square.
+        """Return the factor by which cos and sin are multiplied. Its square multiplies the scores.
 
         >>> Default().attention_scaling
         1.0
@@ -56,7 +56,7 @@ class Extension(ABC):
 
     @property
     def reach(self) -> int | None:
-        """Return the greatest length for which the extension is meant, or None if unspecified.
+        """Return the greatest length for which the extension is meant, or None if it is unknown.
 
         >>> Default().reach
         """
@@ -64,7 +64,7 @@ class Extension(ABC):
 
     @property
     def length_dependent(self) -> bool:
-        """Return True if the frequencies depend on the sequence length in use.
+        """Return True if the frequencies depend on the current sequence length.
 
         >>> Default().length_dependent
         False

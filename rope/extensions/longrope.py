@@ -1,6 +1,6 @@
-"""Implement LongRoPE, which divides the frequency of each plane by a factor found by search.
+"""Implement LongRoPE, which divides each plane's frequency by its own factor, found by search.
 
-See the chapter "Longer than the training text". With the trained length L and the length in use n,
+See the chapter "Longer than the training text". With the trained length L and the current length n,
 
     theta'_j = theta_j / short_j if n <= L,   theta'_j = theta_j / long_j if n > L,
 
@@ -25,11 +25,11 @@ class LongRoPE(Extension):
 
     short_factor, long_factor: R/2 positive numbers each, stored as tuples.
     original_max_position_embeddings: the trained length L. factor: s, the extended length divided
-    by L, at least 1; it determines the attention factor unless attention_factor is given.
+    by L, at least 1. It determines the attention factor unless attention_factor is given.
     If you use a cache, fix seq_len at the final length, because keys cached at a length up to L
     don't match queries rotated at a length above L.
-    Raises ValueError or TypeError for invalid numbers. `scale` raises ValueError if short_factor or
-    long_factor doesn't have R/2 numbers.
+    Raises ValueError or TypeError for invalid numbers. `scale` raises ValueError unless
+    short_factor and long_factor have R/2 numbers each.
 
     >>> import rope
     >>> long = LongRoPE((1.0, 1.0), (1.0, 4.0), 4096, factor=32.0)
@@ -50,7 +50,7 @@ class LongRoPE(Extension):
         if self.attention_factor is not None:
             check_number("attention_factor", self.attention_factor, above=0)
         elif self.factor is None:
-            raise ValueError("factor and attention_factor are both None; pass one of the two")
+            raise ValueError("factor and attention_factor are both None; pass at least one")
         if self.factor is not None:
             check_number("factor", self.factor, at_least=1)
         for name in ("short_factor", "long_factor"):

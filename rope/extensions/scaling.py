@@ -1,4 +1,4 @@
-"""Define extensions with one factor, which divides all positions or enlarges the base.
+"""Define extensions with one factor, which either divides all positions or enlarges the base.
 
 See the chapter "Longer than the training text". With the factor s, the rotated width R, and the
 trained length L, the frequencies are
@@ -65,7 +65,7 @@ class NTK(Extension):
 
 @dataclass(frozen=True)
 class DynamicNTK(Extension):
-    """NTK-aware scaling beyond the trained length, with a factor that grows with the length in use.
+    """NTK-aware scaling beyond the trained length, with a factor that grows with the length.
 
     factor: s, at least 1. original_max_position_embeddings: the trained length L. If you use a
     cache, fix seq_len at the final length, because keys cached at one length don't match queries

@@ -1,8 +1,8 @@
 """Implement YaRN: keep fast frequencies, interpolate slow frequencies, and blend in between.
 
 See the chapter "Longer than the training text". Plane j makes r_j = L theta_j / (2 pi) turns within
-the trained length L. Let `low` and `high` be the planes that make beta_fast and beta_slow turns, s
-the factor, and ramp_j = (j - low)/(high - low), clipped to 0 ... 1. The frequencies are
+the trained length L. Let `low` and `high` be the planes that make beta_fast and beta_slow turns.
+Let s be the factor, and ramp_j = (j - low)/(high - low), clipped to 0 ... 1. The frequencies are
 
     theta'_j = (1 - ramp_j) theta_j + ramp_j theta_j / s,
 
@@ -29,9 +29,9 @@ class YaRN(Extension):
     factor: s, at least 1. original_max_position_embeddings: the trained length L.
     beta_fast, beta_slow: planes with more than beta_fast turns within L are unchanged; planes with
     fewer than beta_slow turns are interpolated.
-    attention_factor: the factor for cos and sin. None means mscale(s, mscale) / mscale(s,
-    mscale_all_dim) if `mscale` and `mscale_all_dim` are given and not 0, otherwise mscale(s).
-    truncate: if True, round the ends of the ramp outward to integers.
+    attention_factor: the factor for cos and sin. None means mscale(s) unless `mscale` and
+    `mscale_all_dim` are nonzero; then it means mscale(s, mscale) / mscale(s, mscale_all_dim).
+    truncate: if True, round the ends of the ramp outward to integer planes.
     Raises ValueError or TypeError for invalid numbers. `scale` raises ValueError if base is at most
     1, if every plane makes fewer than beta_slow turns within L, or if every plane makes more than
     beta_fast turns.
@@ -107,7 +107,7 @@ class YaRN(Extension):
     def scale(self, inv_freq: Tensor, base: float, seq_len: int | None = None) -> Tensor:
         low, high = self.correction_range(2 * len(inv_freq), base)
         if low == high:
-            high += 0.001  # a step instead of a ramp, as in the reference implementations
+            high += 0.001  # use a step instead of a ramp, as the reference implementations do
         j = torch.arange(len(inv_freq), dtype=inv_freq.dtype, device=inv_freq.device)
         ramp = ((j - low) / (high - low)).clamp(0, 1)
         return inv_freq * (1 - ramp) + inv_freq / self.factor * ramp

@@ -2,7 +2,7 @@
 
 See the chapter "Bytes and kernels". The loop (`rotate.c`) reads and writes each number only once.
 Without the loop, the formula works on one block of the sequence at a time, so that intermediate
-results stay in the cache. The results of both match `rope.kernels.formula` bit for bit.
+results stay in the cache. In both cases, the results match `rope.kernels.formula` bit for bit.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -22,7 +22,7 @@ from rope.checks import FLOATING
 from rope.kernels.formula import formula, rows_of
 from rope.positions import check_positions_in_table
 
-# By (dtype of the vectors, dtype of the arithmetic): the index into `row_functions` in rotate.c.
+# The index in `row_functions` of rotate.c, by (dtype of the vectors, dtype of the arithmetic).
 _DTYPES = {
     (torch.float32, torch.float32): 0,
     (torch.bfloat16, torch.float32): 1,
@@ -34,8 +34,8 @@ _WIDE = {  # the dtype of the arithmetic for each pair (dtype of the vectors, dt
     for pair in product(FLOATING, FLOATING)
 }
 _NO_IDS: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())  # sizes and strides
-_GRAIN = 1 << 15  # elements per thread; for fewer, waking another thread takes too long
-_BLOCK = 1 << 19  # elements that stay in the cache between the operations of the formula
+_GRAIN = 1 << 15  # the fewest elements per thread; waking a thread for fewer takes too long
+_BLOCK = 1 << 19  # block size in elements; blocks stay in the cache from operation to operation
 
 
 class _Axes(ctypes.Structure):
@@ -85,11 +85,11 @@ def rotate_into(
     interleaved: bool,
     inverse: bool = False,
 ) -> None:
-    """Rotate each x `[B, H, S, D]`, and write the result to its out: x itself or separate memory.
+    """Rotate each x `[B, H, S, D]` in xs, and write the result to its out, which may be x itself.
 
     cos, sin: `[N, R/2]` with position_ids `[S]` or `[B, S]`; otherwise `[S, R/2]`, or four axes
     that broadcast to `[B, H, S, R/2]`. Shapes aren't checked, and autograd records nothing.
-    Raises ValueError, before it writes, for a position outside the tables.
+    Raises ValueError for a position outside the tables, before anything is written.
 
     >>> x, zero = torch.tensor([[[[1.0, 0.0]]]]), torch.zeros(1, 1)
     >>> rotate_into([x], [x], zero, zero + 1, interleaved=False)
@@ -129,7 +129,7 @@ def rotate_into(
 
 
 def in_blocks(x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> None:
-    """Rotate x into out by the formula, one block of the sequence at a time.
+    """Rotate x into out with the formula, one block of the sequence at a time.
 
     x, out, cos, sin: as in `rotate_into` without position_ids.
 
@@ -147,7 +147,7 @@ def in_blocks(x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, interleaved: boo
 
 @cache
 def library() -> tuple[Any, str]:
-    """Return the loop in C and a note on its threads and path, or None and why it is missing."""
+    """Return the loop in C and a note on its threads and path, or None and why it is absent."""
     candidates = [Path(__file__).with_name("rotate" + suffix) for suffix in EXTENSION_SUFFIXES]
     path = next((path for path in candidates if path.exists()), None)
     if path is None:

@@ -1,12 +1,12 @@
 """Rotate with plain tensor operations: equation 34 of RoFormer (arXiv 2104.09864).
 
-See the chapter "From maths to PyTorch". With x_j, y_j the two coordinates of plane j,
+See the chapter "From maths to PyTorch". The coordinates x_j and y_j of plane j become
 
     x_j' = x_j cos - y_j sin,        y_j' = y_j cos + x_j sin.
 
-The formula runs on every device, and torch can differentiate, map, trace, and compile it. Each
-product and each sum is rounded separately, without fused multiply-adds, so the results in both
-layouts are identical bit for bit.
+The formula runs on every device, and torch can differentiate, vmap, trace, and compile it. Each
+product and each sum is rounded separately, without fused multiply-adds. The results in both layouts
+are therefore identical bit for bit.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table rows.
 """

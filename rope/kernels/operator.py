@@ -2,8 +2,8 @@
 
 See the chapter "Bytes and kernels". `rope::rotate` returns new tensors, and `rope::rotate_`
 overwrites q and k. Both run the loop in C on a CPU and the Triton kernel on a GPU. The plain
-formula replaces them where torch has to see each operation: for learned tables, torch.func, forward
-mode, tracers, and tensor subclasses, and in code compiled for a CPU, where torch fuses the formula.
+formula runs instead if torch has to see each operation: for learned tables, torch.func, forward
+mode, tracers, tensor subclasses, and code compiled for a CPU, in which torch fuses the formula.
 
 Shapes: q `[B, H, S, D]`; k `[B, H_kv, S, D]`, H_kv = 0 if there are no keys. cos, sin: `[N, R/2]`
 with position_ids `[S]` or `[B, S]`, otherwise `[S, R/2]` or four axes that broadcast to
@@ -62,8 +62,8 @@ def apply_rotation(
 ) -> Sequence[Tensor]:
     """Rotate x, or q and k, with the operator if it accepts them, otherwise with the formula.
 
-    xs: one or two tensors `[B, H, S, D]`. The caller has checked everything except that
-    position_ids are inside the tables.
+    xs: one or two tensors `[B, H, S, D]`. The caller must have checked all arguments, but not
+    whether position_ids lie inside the tables.
     Returns new tensors, or xs if inplace. Raises ValueError for a position outside the tables (the
     Triton kernel returns NaN instead).
 
@@ -81,7 +81,7 @@ def apply_rotation(
         # For the gradient of learned tables, autograd needs x as it was before the rotation.
         rotated = [formula(x.clone() if inplace else x, cos, sin, interleaved) for x in xs]
     else:
-        # The kernels look up the rows themselves. They expect q and k; for one x, k has no heads.
+        # The kernels look up the rows. They need q and k: a single x becomes q, with no heads in k.
         q, k = xs if len(xs) == 2 else (xs[0], xs[0].new_empty(xs[0][:, :0].shape))
         recorded = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)
         if recorded and position_ids is not None:
@@ -161,7 +161,7 @@ def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
     pass needs only the tables and positions, so q and k aren't saved.
     """
     cos, sin, position_ids = ctx.saved_tensors
-    if position_ids is not None and not position_ids.is_cuda:  # the forward pass checked them
+    if position_ids is not None and not position_ids.is_cuda:  # the forward pass checked the ids
         cos, sin, position_ids = *rows_of(cos, sin, position_ids), None
     present = [grad for grad in grads if grad is not None]
     flags = {"interleaved": ctx.interleaved, "inverse": not ctx.inverse}
@@ -179,7 +179,7 @@ def _shapes_only(q: Tensor, k: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
 
 
 def _define(name: str, schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> Any:
-    """Define an operator and return it: `run` computes the result, `fake` only its shapes."""
+    """Define and return an operator. `run` computes the results, and `fake` only their shapes."""
     torch.library.define(name, schema)
     torch.library.impl(name, tuple(DTYPES), run)
     torch.library.register_fake(name, fake)

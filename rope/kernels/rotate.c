@@ -1,6 +1,6 @@
-/* Compute equation 34 on a CPU in one loop, which reads and writes each number once.
+/* Rotate vectors on a CPU in one loop, which reads and writes each number once.
 
-   Chapter "Bytes and kernels". With x, y the coordinates of a plane,
+   See the chapter "Bytes and kernels". The coordinates x and y of a plane become
 
        x' = x cos - y sin,        y' = y cos + x sin.
 
@@ -28,7 +28,7 @@ static inline float to_float32(float x) { return x; }
 static inline double from_float64(double x) { return x; }
 static inline double to_float64(double x) { return x; }
 
-/* bfloat16 is the upper half of a float32, rounded to nearest, ties to even. */
+/* bfloat16 is the upper half of a float32, rounded to the nearest, with ties to even. */
 
 static inline float from_bfloat16(uint16_t x) { return float_of((uint32_t)x << 16); }
 
@@ -39,9 +39,9 @@ static inline uint16_t to_bfloat16(float x) {
 
 /* float16 has 5 exponent bits with bias 15 and 10 fraction bits; float32 has 8 exponent bits with
    bias 127 and 23 fraction bits. The smallest float16 numbers have no leading 1, and their last bit
-   is worth 2^-24, as in the float32 number 0.5. So adding 0.5 shifts and rounds such a number, and
-   subtracting the bits of 0.5 leaves the bits of the float16. The conversion to float32 subtracts
-   2^-14 instead. */
+   is worth 2^-24, like the last bit of 0.5 in float32. Adding 0.5 therefore shifts and rounds such
+   a number. Subtracting the bits of 0.5 then yields the bits of the float16. The conversion to
+   float32 subtracts 2^-14 instead. */
 
 static inline float from_float16(uint16_t x) {
     uint32_t sign = (uint32_t)(x & 0x8000) << 16, rest = (uint32_t)(x & 0x7FFF) << 13;
@@ -60,7 +60,7 @@ static inline uint16_t to_float16(float x) {
     return (uint16_t)((bits >> 16 & 0x8000) | (rest >= (uint32_t)(127 + 16) << 23 ? beyond : near));
 }
 
-/* Compile one version for each of several CPU generations; glibc's loader chooses among them. */
+/* Compile one version for each of three CPU generations; glibc's loader chooses the best one. */
 #if defined(__x86_64__) && defined(__GLIBC__) && __GNUC__ >= 12 && !defined(__clang__)
 #define FOR_EACH_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
@@ -116,7 +116,7 @@ struct call_spec {
     struct axes x, out, cos, sin, ids;
 };
 
-const int call_spec_bytes = sizeof(struct call_spec); /* cpu.py compares it with its own struct */
+const int call_spec_bytes = sizeof(struct call_spec); /* cpu.py compares it to its struct's size */
 
 #ifdef _OPENMP
 const int threaded = 1;

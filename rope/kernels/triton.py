@@ -8,7 +8,7 @@ k `[B, H_kv, S, D]` moves
     8 B S R/2 (H + H_kv) / HEADS    bytes of float32 tables, mostly from the cache.
 
 A program rotates TOKENS positions in HEADS heads of one sequence. It loads its table rows once and
-uses them for each of its heads. The backward pass runs the same kernel with INVERSE.
+uses them for each of its heads. The backward pass runs the same kernel, with INVERSE negated.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table rows.
 """
@@ -71,7 +71,7 @@ def _rotate_kernel(
     cos = tl.load(cos_ptr + table, mask=table_mask, other=float("nan")).to(tl.float32)
     sin = tl.load(sin_ptr + table, mask=table_mask, other=float("nan")).to(tl.float32)
 
-    # All heads of a program are in q or all are in k; only the pointers and strides differ.
+    # A program's heads belong either to q or to k; only the pointers and strides differ.
     if head_tile < q_tiles:
         first_head = head_tile * HEADS
         _rotate_heads(
@@ -140,11 +140,10 @@ def _rotate_heads(
 
 
 def tile(planes: int, length: int, heads: int) -> tuple[int, int, int]:
-    """Return the numbers of tokens, heads, and warps per program; planes is a power of two.
+    """Return the numbers of tokens, heads, and warps per program. planes must be a power of two.
 
-    With these numbers, each thread loads 16 bytes at a time, and the loads for one head overlap
-    with the rotation of another. All lengths above 1 have the same numbers, so a new length
-    doesn't recompile the kernel.
+    Each thread then loads 16 bytes at a time, and the loads for one head overlap with the rotation
+    of another. All lengths above 1 share these numbers, so a new length needs no new compilation.
     """
     tokens = 1 if length == 1 else max(1, min(16, 1024 // planes))
     return tokens, min(4, triton.next_power_of_2(max(1, heads))), 1 if tokens * planes <= 128 else 4
@@ -167,7 +166,8 @@ def launch(
     q, q_out: `[B, H, S, D]`; k, k_out: `[B, H_kv, S, D]`, where H_kv may be 0. All are float16,
     bfloat16, or float32, with any strides. cos, sin: `[S, R/2]`, or four axes that broadcast to
     `[B, H, S, R/2]`; or `[N, R/2]` with integer position_ids `[S]` or `[B, S]`. The host reads no
-    positions, so a position outside the tables results in NaN. The caller checks everything else.
+    positions, so a position outside the tables results in NaN. The caller must check everything
+    else.
     """
     batch, heads_q, length, head_dim = q.shape
     heads_k = k.shape[1]

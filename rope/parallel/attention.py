@@ -1,7 +1,7 @@
 """Compute causal attention over a sequence split across devices: chapter "Across devices".
 
-Each device rotates its keys to their own positions before it sends them. The receiver needs no
-positions; it only needs the order of the tokens, which determines the mask.
+Each device rotates its keys to their positions before it sends them. The receiver then needs no
+positions. It only needs the order of the tokens, which determines the mask.
 
 Shapes: B batch, H heads, H_kv key heads, S_i tokens on this device, S tokens in all, D head
 dimension, D_v width of the values, P devices.
@@ -32,26 +32,26 @@ def context_parallel_attention(
 ) -> Tensor:
     """Return causal attention for this device's queries over all keys, `[B, H, S_i, D_v]`.
 
-    Each token sees itself and its document's earlier tokens, without a window, bias, or dropout.
+    Each token sees itself and its document's earlier tokens. There is no window, bias, or dropout.
 
     q: `[B, H, S_i, D]`, k: `[B, H_kv, S_i, D]`, v: `[B, H_kv, S_i, D_v]`, for the tokens
     `shards.tokens[i]` in that order, where i is this process's rank in the mesh. q and k must be
     rotated to `shards.position_ids(i)`. Query head h reads key head h // (H / H_kv).
     mesh: a one-dimensional mesh of P devices. shards: the split, the same on all devices. scale:
-    the factor on the scores, 1/sqrt(D) if None.
-    method: "all_gather" sends all keys and values to every device. "ulysses" sends heads, so that
-    each device has H/P heads of the entire sequence (DeepSpeed-Ulysses, arXiv 2309.14509). "ring"
-    passes keys and values from device to device (Ring Attention, arXiv 2310.01889). Its backward
-    pass sends them around again, with their gradients in float32 or wider.
+    the factor on the scores; None means 1/sqrt(D).
+    method: "all_gather" sends all keys and values to every device. "ulysses" exchanges heads, so
+    that each device has H/P heads of the entire sequence (DeepSpeed-Ulysses, arXiv 2309.14509).
+    "ring" passes keys and values from device to device (Ring Attention, arXiv 2310.01889). In the
+    backward pass, they travel around again, with their gradients in float32 or wider.
     Gradients reach q, k, and v on their own devices. "ring" supports no second derivatives.
     "all_gather" always builds a mask for this device's queries and all keys. "ulysses" builds a
     mask only for packed documents, over all tokens.
     Every process must call this function and run the backward pass, with equal B, H, H_kv, D, D_v,
     dtype, scale, shards, and requires_grad; otherwise all processes wait until the group's timeout.
     On a device without a loss, use 0 * out.sum() as the loss.
-    Raises ValueError, before anything is sent, if the method is unknown, or if the mesh, the number
-    of tokens or, with "ulysses", the number of heads doesn't fit the shards. PyTorch raises errors
-    for other shapes and dtypes that don't match.
+    Raises ValueError, before anything is sent, if the method is unknown or if the mesh or the
+    number of tokens doesn't fit the shards. With "ulysses", the number of heads must fit too.
+    PyTorch raises errors for other shapes and dtypes that don't match.
     """
     if method not in METHODS:
         raise ValueError(f"method is {method!r}; it must be one of {', '.join(METHODS)}")
@@ -61,7 +61,7 @@ def context_parallel_attention(
             "with one device per shard, and include this process; select an axis with mesh['name']"
         )
     tokens = len(shards.tokens[mesh.get_local_rank()])
-    if {x.shape[2] for x in (q, k, v)} != {tokens}:  # else the other devices would time out
+    if {x.shape[2] for x in (q, k, v)} != {tokens}:  # otherwise, the other devices would time out
         raise ValueError(
             f"q, k and v have {q.shape[2]}, {k.shape[2]} and {v.shape[2]} tokens, but this "
             f"device's shard has {tokens}; select q, k and v with shards.local"
@@ -78,7 +78,7 @@ def context_parallel_attention(
 def all_gather(
     q: Tensor, k: Tensor, v: Tensor, mesh: DeviceMesh, shards: Shards, scale: float
 ) -> Tensor:
-    """Gather all keys and values in the order of the devices, and attend to them."""
+    """Gather all keys and values, device by device, and attend to them."""
     sizes = [len(part) for part in shards.tokens]
     rows = torch.cat((k, v), dim=-1).movedim(2, 0)  # one message for k and v
     rows = rows.repeat(len(sizes), 1, 1, 1)
@@ -101,7 +101,7 @@ def ulysses(
     order = torch.cat(shards.tokens).to(q.device)
     inverse = shards.inverse_order.to(q.device)
 
-    # Reshape [B, H, S_i, D] to [P * S_i, B, H/P * D], and send q, k and v in one message.
+    # Reshape [B, H, S_i, D] to [P * S_i, B, H/P * D], and send q, k, and v in one message.
     parts = [
         x.unflatten(1, (devices, -1)).permute(1, 3, 0, 2, 4).flatten(0, 1).flatten(2)
         for x in (q, k, v)

@@ -1,4 +1,4 @@
-"""Rotate DTensors, PyTorch's tensors on several devices: chapter "Across devices".
+"""Rotate DTensors, PyTorch's distributed tensors: chapter "Across devices".
 
 Shapes: B batch, H heads, S sequence, D head dimension.
 """
@@ -35,7 +35,7 @@ def rotate_dtensor(
             )
     check_position_ids(position_ids, x)
     if seq_len is None and rotary.fixed_length is None:
-        seq_len = int(position_ids.max()) + 1  # the largest may be in another process
+        seq_len = int(position_ids.max()) + 1  # the largest position may be in another process
     ids = _local_ids(position_ids.expand(x.shape[0], -1), x)
     out = rotary.rotate(x.to_local(), ids, seq_len=seq_len, inverse=inverse)
     return DTensor.from_local(
@@ -44,7 +44,7 @@ def rotate_dtensor(
 
 
 def _local_ids(ids: Tensor, x: DTensor) -> Tensor:
-    """Return this process's part of ids `[B, S]`, which is split as x is split."""
+    """Return this process's part of ids `[B, S]`, which are split in the same way as x."""
     for number, placement in enumerate(x.placements):
         for axis, axis_of_x in enumerate((0, 2)):
             if placement.is_shard(axis_of_x):

@@ -20,9 +20,9 @@ from rope.positions import packed_position_ids
 class Shards:
     """Hold a split of a sequence across devices. Every process must hold the same split.
 
-    tokens: for each device, the indices of its tokens in the device's order, int64 `[S_i]`; each of
-    0 ... S-1 occurs once. positions: the position of every token, int64 `[S]`. segments: the index
-    of each token's document, int64 `[S]`, or None for one document. All tensors are on the CPU.
+    tokens: one tensor per device, int64 `[S_i]`, with the indices of the device's tokens, in order.
+    positions: the position of every token, int64 `[S]`. segments: the index of each token's
+    document, int64 `[S]`, or None for one document. All tensors are on the CPU.
     Raises ValueError unless each of 0 ... S-1 occurs once in tokens.
 
     >>> shards = head_tail(8, devices=2)
@@ -70,7 +70,7 @@ class Shards:
         return x.index_select(dim, self._tokens_of(device).to(x.device))
 
     def full(self, parts: Sequence[Tensor], dim: int = 2) -> Tensor:
-        """Return the full tensor, joined from all devices' parts. This is the inverse of `local`.
+        """Join all devices' parts into the full tensor. This is the inverse of `local`.
 
         >>> shards = round_robin(5, devices=2)
         >>> shards.full([shards.local(torch.arange(5), i, 0) for i in (0, 1)], dim=0)
@@ -107,7 +107,7 @@ class Shards:
 
 
 def contiguous(seq_len: int, devices: int) -> Shards:
-    """Return the split into one contiguous chunk per device, as DTensor and `torch.chunk` do.
+    """Split a sequence into one contiguous chunk per device, as DTensor and `torch.chunk` do.
 
     The last chunks may be shorter or empty.
 
@@ -119,7 +119,7 @@ def contiguous(seq_len: int, devices: int) -> Shards:
 
 
 def head_tail(seq_len: int, devices: int) -> Shards:
-    """Return the split, also called zigzag, that gives device i chunks i and 2P-1-i of 2P chunks.
+    """Split a sequence into 2P chunks, of which device i holds chunks i and 2P-1-i (zigzag).
 
     Every device then computes the same number of causal query-key pairs.
 
@@ -140,7 +140,7 @@ def head_tail(seq_len: int, devices: int) -> Shards:
 
 
 def round_robin(seq_len: int, devices: int) -> Shards:
-    """Return the split, also called striped, that gives device i the tokens i, i + P, i + 2P, ...
+    """Split a sequence so that device i holds the tokens i, i + P, i + 2P, ... (striped).
 
     >>> [part.tolist() for part in round_robin(5, devices=2).tokens]
     [[0, 2, 4], [1, 3]]
@@ -152,10 +152,10 @@ def round_robin(seq_len: int, devices: int) -> Shards:
 def packed(
     lengths: Sequence[int], devices: int, split: Callable[[int, int], Shards] = head_tail
 ) -> Shards:
-    """Split each packed document separately, with positions that start at 0 in every document.
+    """Split each packed document separately. Positions start at 0 in every document.
 
     lengths: the documents' lengths, positive ints that sum to S. split: `contiguous`, `head_tail`,
-    or `round_robin`. Raises the errors of split.
+    or `round_robin`. Raises the errors of that function.
 
     >>> [part.tolist() for part in packed([4, 4], devices=2).tokens]
     [[0, 3, 4, 7], [1, 2, 5, 6]]
