@@ -161,6 +161,7 @@ def test_yarn_mscale_is_not_ignored():
     attention = module.DeepseekV3Attention(transformers_config(small_deepseek()), 0)
     assert deepseek.extension.attention_scaling == 1.0  # mscale and mscale_all_dim cancel
     assert deepseek.softmax_scale == mscale(40.0, 1.0) ** 2
+    assert rotary_settings(example("deepseek-v3") | {"model_type": "kimi_k2"}) == deepseek
     assert deepseek.softmax_scale == pytest.approx(attention.scaling * attention.qk_head_dim**0.5)
     assert rotary_settings(example("qwen2.5-7b-yarn")).softmax_scale == 1.0
     assert rotary_settings(example("qwen2.5-7b-yarn")).extension.attention_scaling == mscale(4.0)

@@ -70,7 +70,8 @@ def text_facts(whole: Mapping[str, Any]) -> dict[str, Any]:
         for key in filter(ABOUT_ROTATION.search, facts):
             check_equal(key, "outside text_config", facts[key], "inside", text.get(key))
         whole, facts = facts["text_config"], {"model_type": facts.get("model_type"), **text}
-    return facts | {key: None for key in KEEP_NONE if key in whole and whole[key] is None}
+    alias = {"model_type": "deepseek_v3"} if facts.get("model_type") == "kimi_k2" else {}
+    return facts | alias | {key: None for key in KEEP_NONE if key in whole and whole[key] is None}
 
 
 def check_unread(part: Mapping[Any, Any], path: str = "") -> None:
