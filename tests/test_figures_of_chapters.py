@@ -4,7 +4,6 @@ import html
 import json
 import math
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ import torch
 import vl_convert
 
 import rope
-from rope.book.figures import a_real_model, intro, longer_context, precision, properties
+from rope.book.figures import a_real_model, longer_context, precision, properties
 from rope.book.figures import eulers_formula as euler
 from rope.book.figures import many_dimensions as many
 from rope.book.figures import rotation_in_two_dimensions as plane
@@ -163,13 +162,6 @@ def test_the_head_weighs_its_keys_by_the_packages_scores():
     scores = torch.tensor([score(query, key, many.LAST, n, theta) for n in range(many.LAST + 1)])
     svg = rendered(many.head_score(), **phases)
     assert f"most at n - m = -2: {scores.softmax(0)[-3]:.3f}" in svg
-
-
-def test_the_map_links_each_chapter_of_the_table_of_contents():
-    toc = (Path(__file__).parents[1] / "_toc.yml").read_text(encoding="utf-8")
-    chapters = re.findall(r"file: chapters/(\w+)", toc.split("caption: Reference")[0])
-    links = re.findall(r'xlink:href="(\w+)\.html"', intro.book_map().svg)
-    assert list(dict.fromkeys(links)) == [name for name in chapters if name != "intro"]
 
 
 def test_the_map_of_a_head_shows_its_weights():

@@ -40,8 +40,7 @@ def shuffled(word: str, weights: Mapping[str, Tensor]) -> Picture:
     return picture(
         figure,
         alt=f"Two rows of words. Arches lead from {word} to the other words, as thick as the "
-        f"attention weight, which is printed below each word. {' '.join(summaries)} Each word "
-        "has the same weight in both rows.",
+        f"attention weight, which is printed below each word. {' '.join(summaries)}",
     )
 
 
@@ -50,13 +49,13 @@ def counter() -> Picture:
     digits = {f"{2**bit}s": bit for bit in range(BITS)}
     figure, items = panels(digits, height=4.2, sharex=True)
     last = 2**BITS
-    smooth = np.linspace(0, last, 40 * BITS + 1)
+    smooth = np.linspace(-0.5, last - 0.5, 40 * BITS + 1)
     for ax, digit, bit in items:
-        numbers = np.arange(last + 1)
-        ax.step(numbers, numbers >> bit & 1, where="post", color=MUTED, linewidth=1.5, ls="-")
-        wave = 0.5 - 0.5 * np.sin(math.pi * smooth / 2**bit)
+        numbers = np.arange(-1, last + 1)
+        ax.step(numbers, numbers >> bit & 1, where="mid", color=MUTED, linewidth=1.5, ls="-")
+        wave = 0.5 - 0.5 * np.sin(math.pi * (smooth + 0.5) / 2**bit)
         ax.plot(smooth, wave, color=COLORS[bit], linestyle="-")
-        ax.set(ylabel=digit, yticks=(0, 1), xlim=(0, last), xticks=range(0, last + 1, 2))
+        ax.set(ylabel=digit, yticks=(0, 1), xlim=(-0.5, last - 0.5), xticks=range(0, last, 2))
     items[-1][0].set_xlabel("position")
     return picture(
         figure,
