@@ -43,7 +43,7 @@ def texts(svg):
         (plane.score_tables({"": np.eye(9)}), {"steps": 4}, "query 5, key 4: score 0.00"),
         (euler.product_of_numbers(), {"angle": 5.8, "stretch": 0.4}, "zw: length 0.52, angle 6.19"),
         (euler.seen_from_q(), {"alpha": 1, "beta": 2, "part": 0.3}, f": {math.sin(1):.2f}"),
-        (euler.marching(), {"m": 7}, "-0.50 + (0.86) i"),
+        (euler.marching(), {"m": 7}, "-0.505 +0.863 i"),
     ],
 )
 def test_a_chart_shows_the_right_number(chart, values, words):

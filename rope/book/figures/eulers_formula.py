@@ -67,7 +67,7 @@ def marching() -> Any:
     faint = alt.condition("datum.at == m", alt.value(1), alt.value(0.4))
     channels = chart.coordinates(1.4) | {"text": "word:N", "opacity": faint}
     before, now = "max(m - 1, 0)*theta", "m*theta"
-    number = "format(cos({0}), '.2f') + ' + (' + format(sin({0}), '.2f') + ') i'"
+    number = "format(cos({0}), '.3f') + ' ' + format(sin({0}), '+.3f') + ' i'"
     return _finish(
         chart.square(
             chart.plane(1.4),
@@ -102,7 +102,7 @@ def seen_from_q() -> Any:
             chart.arrow("k_x", "k_y", VERMILION, extent=1.25, label="k"),
         ),
         [f"'{name} part of q* k: ' + format({name}, '.2f')" for name in ("real", "imaginary")],
-        chart.slider("part", 0, 1, 0.01, 0, "multiply by q*"),
+        chart.slider("part", 0, 1, 0.01, 0, "turn q to the axis"),
         chart.slider("alpha", 0, 6.28, 0.01, 0.5, "angle of q (radians)"),
         chart.slider("beta", 0, 6.28, 0.01, 1.4, "angle of k (radians)"),
         *(chart.derived(f"{v}_{x}", f"{f}({angle} - part*alpha)") for v, angle, x, f in tips),
