@@ -39,7 +39,7 @@ def texts(svg):
     ("chart", "values", "words"),
     [
         (plane.turning_pair(), {"n": 4, "shift": 7}, f"{score(plane.Q, plane.K, 2, 4, [0.2]):.3f}"),
-        (plane.seen_from_the_query(), {"offset": -3, "lead": 2}, f"q · k = {math.cos(0.4):.3f}"),
+        (plane.seen_from_the_query(), {"offset": -3, "lead": 2}, f"score = {math.cos(0.4):.3f}"),
         (plane.score_tables({"": np.eye(9)}), {"steps": 4}, "query 5, key 4: score 0.00"),
         (euler.product_of_numbers(), {"angle": 5.8, "stretch": 0.4}, "zw: length 0.52, angle 6.19"),
         (euler.seen_from_q(), {"alpha": 1, "beta": 2, "part": 0.3}, f": {math.sin(1):.2f}"),

@@ -122,26 +122,26 @@ def _weights(scored: alt.Chart, x: alt.X) -> alt.LayerChart:
 
 
 def plane_by_plane() -> Picture:
-    """Draw every fourth plane's cosine against the distance, for a head that looks one token back.
+    """Draw the cosine of every fourth plane of a head against the distance from its target.
 
     Each plane has its own row, with the fastest plane at the top. The head has 128 coordinates.
     """
     figure, ax = subplots(height=3.4)
-    thetas, distances = inverse_frequencies(128)[::4], np.arange(LAST + 1)
-    cosines = np.cos(np.outer(thetas, distances - 1))
+    thetas, distances = inverse_frequencies(128)[::4], np.geomspace(1, 100_000, 151)
+    angles = np.outer(thetas, distances)
+    cosines = np.where(angles > 4 * np.pi, np.nan, np.cos(angles))
     rows = range(len(thetas))
     signs = LinearSegmentedColormap.from_list("signs", [BLUE, "white", VERMILION])
     ax.pcolormesh(distances, rows, cosines, cmap=signs, vmin=-1, vmax=1, edgecolors="face")
-    ax.plot(1, -0.9, "v", color=INK, clip_on=False)
-    ax.set(xlabel="distance m − n (tokens)", xticks=[1, *range(8, LAST + 1, 8)])
+    ax.set(xlabel="distance from the target (tokens)", xscale="log", facecolor=GRID)
     ax.set(ylabel="frequency θ (radians per token)", ylim=(len(rows) - 0.5, -0.5))
     ax.set_yticks(rows[::4], [f"{theta:.3g}" for theta in thetas[::4]])
     ax.grid(False)
     return picture(
         figure,
-        alt=f"A color map with a row for each of {len(rows)} planes and a column for each distance "
-        f"from 0 to {LAST}. At the top, narrow stripes of orange and blue alternate. Downward they "
-        "get wider, and the lowest rows are orange. Only the column at distance 1 is fully orange.",
+        alt=f"A color map with a row for each of {len(rows)} planes and a logarithmic axis of "
+        "distances from 1 to 100,000. Each row is orange at first, then turns blue and orange "
+        "twice, then gray. Four rows down, the same stripes are ten times as far away.",
     )
 
 
@@ -153,7 +153,7 @@ def more_planes() -> Picture:
         thetas = inverse_frequencies(128)[:count]
         ax.plot(distances, 20 * np.cos(np.outer(distances - 1, thetas)).mean(axis=1))
         ax.plot(1, 20, "o", color=VERMILION)
-        ax.set(ylim=(-24, 27), yticks=(-20, 0, 20), ylabel="score")
+        ax.set(ylim=(-24, 27), yticks=(-20, 0, 20), ylabel="score / √d")
         ax.set_title(f"{count} plane{'s' * (count > 1)}", fontsize=11)
     axes[-1].set_xlabel("distance m − n (tokens)")
     return picture(

@@ -89,7 +89,7 @@ def turning_pair() -> Any:
     )
 
 
-def _curve(scores: alt.Chart, last: int, distance: str, places: str) -> alt.VConcatChart:
+def _curve(scores: alt.Chart, last: int, distance: str, places: str, dot: str = "q · k") -> Any:
     """Plot scores against n - m, mark the current score `dot`, and print it and `places` above."""
     ticks = [last * part / 2 for part in range(-2, 3)]
     x = chart.x("distance:Q", "n − m", [-last, last], values=ticks, grid=False)
@@ -99,7 +99,7 @@ def _curve(scores: alt.Chart, last: int, distance: str, places: str) -> alt.VCon
     drop = here.mark_rule(color=GRID, strokeWidth=2).encode(x=x, y=y, y2=alt.datum(-1))
     point = here.mark_point(filled=True, size=170, color=INK, opacity=1).encode(x=x, y=y)
     words = alt.layer(
-        chart.reading("'q · k = ' + format(dot, '.3f')", y=18, size=26, name="score"),
+        chart.reading(f"'{dot} = ' + format(dot, '.3f')", y=18, size=26, name="score"),
         chart.reading(places, y=52, size=15, name="positions"),
     ).properties(width=300, height=64)
     plot = alt.layer(drop, line, point).properties(width=300, height=190)
@@ -125,7 +125,7 @@ def seen_from_the_query() -> Any:
         "'n − m = ' + format(offset, 'd')",
     )
     return chart.finish(
-        alt.hconcat(plane, _curve(scores, FAR, "offset", place), spacing=36).add_params(
+        alt.hconcat(plane, _curve(scores, FAR, "offset", place, "score"), spacing=36).add_params(
             chart.slider("offset", -FAR, FAR, 1, -3, "offset n − m"),
             chart.slider("lead", -4, 4, 1, 0, "angle from q to k, in steps"),
             chart.derived("k_x", f"cos({now})"),
