@@ -87,8 +87,8 @@ def one_matrix() -> Any:
     """Show that two keys and their successors determine M, which then moves a third key."""
     parameters = [
         chart.menu("encoding", MOVES, "rotated", "the keys are"),
-        chart.slider("first", -1, 1, 0.05, 0.6, "share of the first key"),
-        chart.slider("second", -1, 1, 0.05, 0.7, "share of the second key"),
+        chart.slider("first", -1, 1, 0.05, 0.6, "coefficient of key 1"),
+        chart.slider("second", -1, 1, 0.05, 0.7, "coefficient of key 2"),
     ]
     for name, place in KEYS.items():
         parameters += [chart.derived(f"{name}_{c}", f"{place[i]:g}") for i, c in enumerate("xy")]
@@ -112,16 +112,16 @@ def one_matrix() -> Any:
     moved = chart.square(corner, ring.encode(**chart.coordinates(EXTENT)), words, size=WIDTH)
     return chart.finish(
         alt.hconcat(_corner("", "keys", "c"), moved, spacing=24).add_params(*parameters),
-        alt_text="Left: two keys as arrows, and a third key as the far corner of the parallelogram "
-        "of its shares of them. Right: the two keys one position on, and the same shares of them; "
-        "a ring marks where the encoding itself puts the third key. For keys that are rotated, "
-        "stretched or sheared the corner lies in the ring, whatever the shares; for keys with a "
-        "position vector added it lies beside it.",
+        alt_text="Left: two keys as arrows, and a third key, a linear combination of them, as the "
+        "far corner of a parallelogram. Right: the two keys one position on, and the same "
+        "combination of them. A ring marks where the encoding puts the third key. If keys are "
+        "rotated, stretched, or sheared, the corner is in the ring, whatever the coefficients. If "
+        "a position vector is added to them, the corner misses the ring.",
     )
 
 
 def _corner(prefix: str, title: str, corner: str) -> alt.LayerChart:
-    """Draw two keys, the parallelogram of their shares, and an arrow to the far corner."""
+    """Draw two keys, a parallelogram of their multiples, and an arrow to its far corner."""
     sides, arrows = [], []
     for share, name, word in (("first", "a", "1"), ("second", "b", "2")):
         x, y = f"{prefix}{name}_x", f"{prefix}{name}_y"
