@@ -72,15 +72,15 @@ KERNELS = {"neighbor": 0.7, "rotation": 0.3}
 
 
 def decoding(operations: int) -> Picture:
-    """Draw a decoding step on host and device: eager, compiled, and replayed as a graph.
+    """Draw a decoding step on host and device: eager, fused, and replayed as a graph.
 
     A kernel starts once it has been launched and the previous kernel has ended.
     operations: the number of kernels in an eager rotation.
     """
     ways = {
         f"eager: {operations + 2} launches": operations,
-        "compiled: 3 launches": 1,
-        "compiled, recorded as a graph: 1 launch": 1,
+        "fused: 3 launches": 1,
+        "fused, recorded as a graph: 1 launch": 1,
     }
     looks = {
         "neighbor": ("projection, attention", MUTED, MUTED, ""),
@@ -109,13 +109,13 @@ def decoding(operations: int) -> Picture:
             ax.barh(1, KERNELS[kind] - 0.06, 0.6, start, **boxes[kind])
     handles = [Patch(**box) for box in boxes.values()]
     figure.legend(handles=handles, loc="outside upper left", ncols=3, columnspacing=1)
-    ax.set_xlabel("time, a scheme: lengths are chosen, not measured")
+    ax.set_xlabel("time (schematic, not to scale)")
     return picture(
         figure,
-        alt="A scheme of three ways to run a projection, a rotation and an attention, a lane of "
+        alt="A schematic of three ways to run a projection, a rotation and an attention, a lane of "
         f"boxes for the host above one for the device. Eager: the host launches {operations + 2} "
         f"kernels one after another, {operations} of them the rotation's, and the device waits "
-        "for the next launch after each. Compiled: three launches, one of them the rotation's, and "
+        "for the next launch after each. Fused: three launches, one of them the rotation's, and "
         "the device still waits for each. As a graph: the host launches once, and the device runs "
         "the three kernels one right after the other.",
     )
