@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
 
 from rope.book.figures import Picture, chart, picture, subplots
-from rope.book.figures.style import BLUE, COLORS, GRID, INK, MUTED, VERMILION
+from rope.book.figures.style import BLUE, COLORS, GRID, MUTED, VERMILION
 from rope.reference import inverse_frequencies
 
 DIALS_DIM, DIALS_LAST, EXTENT = 8, 100, 1.1
