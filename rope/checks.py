@@ -22,7 +22,7 @@ FARTHEST = 2**53  # beyond this, float64 can't represent every integer
 def check_count(name: str, value: int, smallest: int = 1) -> None:
     """Raise TypeError unless value is an integer, and ValueError unless smallest <= value <= 2**53.
 
-    Compiled code doesn't check the upper bound, which would limit every exported program.
+    Compiled code doesn't check the upper bound, because the check would limit exported programs.
 
     >>> check_count("length", 3)
     """
@@ -36,8 +36,8 @@ def check_count(name: str, value: int, smallest: int = 1) -> None:
         raise ValueError(f"{name} is {value}; it must be at least {smallest}")
     if not compiling and value > FARTHEST:
         raise ValueError(
-            f"{name} has {int(value).bit_length()} bits; it must be at most 2**53, because float64 "
-            "can't represent every integer beyond that"
+            f"{name} is too large ({int(value).bit_length()} bits); it must be at most 2**53, "
+            "because float64 can't represent every integer beyond that"
         )
 
 

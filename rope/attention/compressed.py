@@ -41,7 +41,7 @@ class CompressedCache:
 
 
 class Compressor(nn.Module):
-    """Compute one entry per group of `ratio` tokens; with overlap, also from the previous group."""
+    """Compute an entry from each group of `ratio` tokens and, with overlap, the group before it."""
 
     def __init__(self, embed_dim: int, width: int, ratio: int, overlap: bool) -> None:
         super().__init__()

@@ -56,12 +56,12 @@ def inline_svg(svg: str, place: str = "") -> str:
 
     svg: the text that `rope.book.figures.picture` stores.
     place: distinguishes the picture from an identical picture elsewhere on the page.
-    Raises ValueError if the SVG has no title or no size.
+    Raises ValueError if the SVG lacks a title or a size.
     """
     title = re.search(r"<title>(.*?)</title>", svg, re.S)
     size = re.search(r'viewBox="0 0 ([\d.]+) [\d.]+" width="(\d+)"', svg)
     if title is None or size is None:
-        raise ValueError("an SVG with role img has no title or no size; create it with picture()")
+        raise ValueError("an SVG with role img lacks a title or a size; create it with picture()")
     own = hashlib.sha256((place + svg).encode()).hexdigest()[:8]
     svg = re.sub(r'(\sid="|url\(#|href="#)', rf"\g<1>f{own}-", svg)
     for stored, shown in THEME_COLORS.items():

@@ -169,7 +169,7 @@ def _entry(entries: Entries, facts: Mapping[str, Any], layer_type: str | None) -
         )
     entry = entries[layer_type]
     if entry is None:
-        raise not_rotating(f"type {layer_type!r}")
+        raise not_rotating(f"layer type {layer_type!r}")
     return entry
 
 

@@ -150,7 +150,7 @@ def short_text(probe: Probe, rows: int = 1) -> Pair:
 def _farthest(probe: Probe, most: int) -> None:
     """Set the farthest position below `most` that can be probed, and note what is beyond it."""
     x, small = probe.vectors(len(SHORT)), [y.abs().amax((1, 2)) for y in probe.first]
-    decayed = {}  # by position: whether sizes differ there by a factor of over 1,000
+    decayed = {}  # maps a position to True if sizes there differ from `small` over 1,000-fold
 
     def obstacle(position: int) -> Finding | str:
         """Return what prevents probing: a note, "infinite", or "0"; return "" if nothing does."""
@@ -219,7 +219,7 @@ def _vectors(probe: Probe, x: Pair, ids: list[int], base: Pair) -> Finding | Non
         for i in range(len(ids)):  # change other heads at each token
             head[:, i :: len(ids), i] = True
         # Reverse vectors, to keep mean and size in case a norm spans all heads. Ignore small
-        # changes between heads, which come from quantizing all heads with one scale.
+        # changes in the other heads, which come from quantizing all heads with one scale.
         large, turned = 3 * probe.vectors(1, seed=1)[which].expand_as(x[which]), x[which].flip(-1)
         cases = ("tokens", token, large, 0.0), ("heads", head, turned, 0.25)
         for variant, own, new, least in cases:

@@ -128,12 +128,12 @@ def head_tail(seq_len: int, devices: int) -> Shards:
 
     >>> head_tail(18, devices=2)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    ValueError: seq_len is 18 for 2 devices; it must be a multiple of 4; pad it to 20, ...
+    ValueError: seq_len is 18 for 2 devices; it must be a multiple of 4; pad the sequence ...
     """
     if extra := seq_len % (2 * devices):
         raise ValueError(
             f"seq_len is {seq_len} for {devices} devices; it must be a multiple of {2 * devices}; "
-            f"pad it to {seq_len - extra + 2 * devices}, or use contiguous or round_robin"
+            f"pad the sequence to {seq_len - extra + 2 * devices} tokens, or choose another split"
         )
     parts = torch.arange(seq_len).reshape(2 * devices, -1)
     return _one_document(seq_len, [torch.cat((parts[i], parts[-1 - i])) for i in range(devices)])

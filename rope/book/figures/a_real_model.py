@@ -61,8 +61,8 @@ def head_maps(weights: Mapping[str, Tensor], tokens: Sequence[str], *, menu: str
     weights: maps each head's name to its weights `[S, S]`, one row per query. tokens: S strings.
     """
     names, size = [*weights], len(tokens)
-    # Store a map as a string with four digits per weight, in thousandths, for the keys up to each
-    # query. JSON numbers would need four times the space.
+    # Store a map as a string of weights, each in thousandths with four digits: for every query,
+    # those of the keys up to it. JSON numbers would need four times the space.
     maps = [
         "".join(f"{1000 * w:04.0f}" for m, row in enumerate(grid.tolist()) for w in row[: m + 1])
         for grid in weights.values()

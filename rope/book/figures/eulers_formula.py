@@ -86,7 +86,7 @@ def marching() -> Any:
 
 
 def seen_from_q() -> Any:
-    """Show q and k multiplied by the conjugate of q. Sliders set q, k, and the progress."""
+    """Show q and k turning as both are multiplied by q*. Sliders set angles and progress."""
     line: dict[str, Any] = {**chart.coordinates(1.25), "x2": "x2:Q", "y2": "y2:Q"}
     foot = {"x": "real*q_x", "y": "real*q_y"}  # the projection of k onto q ends here
     drop = chart.one(**foot, x2="k_x", y2="k_y").encode(**line)

@@ -145,7 +145,7 @@ LOOKS: dict[str, dict[str, Any]] = {
 
 
 def by_length(lengths: Sequence[int], curves: Mapping[str, Sequence[float]]) -> Picture:
-    """Plot each competitor's time relative to a plain copy against the length, on log-log axes.
+    """Plot each competitor's time, as a multiple of a plain copy's, against the sequence length.
 
     curves: maps each name to one relative time per length, or NaN where none was measured.
     """

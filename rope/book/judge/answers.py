@@ -231,7 +231,8 @@ def agreement(part: Part, function: Function, trials: list[Trial]) -> int:
 def _known_mistake(part: Part, trials: list[Trial], number: int) -> str:
     """Return the sentence for the mistake that best matches the answer, or "" if none matches.
 
-    The mistake must reproduce the first `near` trials and all trials up to the first wrong one.
+    To match, a mistake must reproduce the results of the first `near` trials and of all trials up
+    to and including the first wrong one.
     """
     best, longest = "", max(number, len(trials[: part.near]) - 1)
     for sentence, function in part.mistakes():

@@ -120,7 +120,7 @@ def transformers(tables: Tables) -> Rotate:
 def rotary_embedding_torch(tables: Tables) -> Rotate:
     """Return `apply_rotary_emb` with precomputed angles; each call still computes cos and sin.
 
-    The package's layer, which caches angles, is as fast with many tokens, but slower with few.
+    That package's own layer caches angles: equally fast with many tokens but slower with few.
     """
     apply = import_module("rotary_embedding_torch").apply_rotary_emb
     freqs = tables.angles.float().repeat_interleave(2, dim=-1)

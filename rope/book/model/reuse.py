@@ -18,7 +18,7 @@ from rope.book.model.losses import model, window
 from rope.book.model.network import new_caches
 from rope.module import RotaryEmbedding
 
-HALF, ROWS = 256, 32  # tokens in each half; tokens whose keys are compared separately
+HALF, ROWS = 256, 32  # tokens in each half; tokens at each end whose keys are compared separately
 FAR = 5_000
 MOVES = (100, 1_000)
 ROTARY = RotaryEmbedding(DIM, 2 * FAR, BASE, interleaved=True)

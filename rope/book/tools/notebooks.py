@@ -121,7 +121,7 @@ def paths(name: str, notebook: Notebook) -> Iterator[str]:
 
 
 def first_cell(name: str, notebook: Notebook) -> Iterator[str]:
-    """Require that the first code cell matches intro.ipynb, is folded, and prints nothing."""
+    """Require that the first code cell is that of intro.ipynb, is folded, and prints nothing."""
     cell, (front, *_) = code_cells(notebook)[0], code_cells(read(ROOT / "chapters/intro.ipynb"))
     if cell["source"] != front["source"]:
         yield "the first code cell differs from the one in intro.ipynb; copy that cell"

@@ -111,7 +111,7 @@ def last_paragraph(node: nodes.Element | None) -> nodes.paragraph | None:
 
 
 def open_fold(self: Any, node: HideCodeCellNode) -> None:
-    """Write the label of a fold: ✓ for a check, "code" for code with visible output, or a title."""
+    """Label a fold: ✓ for a check, "code" for code with visible output, and otherwise a title."""
     title = html.escape(
         re.sub(r"^Code( of the \w+)?(: |, |$)", "", node["prompt_show"]).replace("`", "")
     )

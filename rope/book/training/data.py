@@ -157,7 +157,7 @@ def _asked(answer: Tensor) -> Tensor:
     return torch.stack((torch.full_like(answer, IGNORED), answer), dim=-1).flatten(1)
 
 
-# Baselines: answer with the most common symbol so far, or among the last few symbols. They are
+# Baselines: answer with the most common symbol, either of all so far or of the last few. They are
 # right more often than a random guess, although they look nothing up.
 
 

@@ -39,7 +39,8 @@ class Places(NamedTuple):
 class NoPositions(nn.Module):
     """Return empty `Places`: only the causal mask conveys the order (arXiv 2203.16634).
 
-    A method is created from an `Experiment`. A call with integer positions `[S]` returns `Places`.
+    Every position method is created from an `Experiment`. Calling it with integer positions `[S]`
+    returns `Places`.
     linear: True if linear attention can use the method.
 
     >>> from rope.book.training import Experiment

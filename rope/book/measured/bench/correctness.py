@@ -197,7 +197,7 @@ def counted_launches() -> Iterator[list[int]]:
 
 
 def gradients(rotate: RotateAll, device: torch.device) -> str:
-    """Check that gradients are rotated back, with one forward and one backward launch."""
+    """Check that gradients are rotated back, and that each pass takes a single kernel launch."""
     for dtype, interleaved in product(DTYPES, (False, True)):
         xs, *tables = random_inputs(SHAPES[2], dtype, device)
         leaves = [x.clone().requires_grad_() for x in xs]
