@@ -105,8 +105,8 @@ class Rotation:
     attention_scaling: the factor on cos and sin, or None after a norm, which hides the factor.
     direction: +1 if all planes rotate counter-clockwise, -1 if clockwise, 0 if they differ.
     offset: the rotation at position 0, expressed in positions.
-    angle_error: the largest error of an angle, in radians, compared with the expected frequencies.
-    If none are expected, it is compared with base and extension or, without these, with inv_freq.
+    angle_error: the largest error of an angle at the probed positions, in radians, compared with
+    the expected frequencies, or else with base and extension or, without these, with inv_freq.
     off_from: the first probed position with an angle error above 0.01 radians.
     """
 
