@@ -28,7 +28,7 @@ PAGE_TESTS := $(wildcard tests/test_browser*.py) tests/test_anchors.py \
 	$(wildcard tests/test_paper_*.py)
 # These tests need another program: a Chromium, Node.js or a compiler.
 PROGRAM_TESTS := $(PAGE_TESTS) $(wildcard tests/test_diagnose_replay.py \
-	tests/test_diagnose_foreign.py tests/test_explorer.py tests/test_live.py tests/test_operator.py)
+	tests/test_explorer.py tests/test_live.py tests/test_operator.py)
 
 help: ## list the commands
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20

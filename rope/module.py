@@ -236,7 +236,7 @@ class RotaryEmbedding(RotaryTables):
             delta = torch.tensor([[delta]], device=k.device)  # the same for all tokens
         if self.extension.length_dependent and seq_len is None and self.fixed_length is None:
             raise ValueError(
-                f"seq_len is None, but the spectrum of {self.extension.name} depends on the length"
+                f"seq_len is None, but the spectrum of {self.extension} depends on the length"
                 "; pass the length that k was rotated with, or call fix_length first"
             )
         cos, sin = self.tables_at(delta.abs(), dtype=k.dtype, seq_len=seq_len)

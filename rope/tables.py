@@ -268,7 +268,7 @@ class RotaryTables(DeviceTracking):
             if compiling or meta or (position_ids.is_cuda and seq_len):
                 if seq_len is None and self._length_dependent and not meta:
                     raise ValueError(
-                        f"seq_len is None, but the spectrum of {self.extension.name} depends on "
+                        f"seq_len is None, but the spectrum of {self.extension} depends on "
                         "the length, which compiled code can't read from position_ids; pass "
                         "seq_len, or call fix_length first"
                     )
