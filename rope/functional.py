@@ -1,6 +1,6 @@
 """Rotate vectors by angles whose cosines and sines are passed as tables.
 
-See the chapter "From maths to PyTorch". The coordinates x_j and y_j of plane j become
+See the chapter "From math to PyTorch". The coordinates x_j and y_j of plane j become
 
     x_j' = x_j cos - y_j sin,        y_j' = y_j cos + x_j sin.
 

@@ -1,6 +1,6 @@
 """Store the tables of cosines and sines that a model uses.
 
-See the chapters "From maths to PyTorch" and "Longer than the training text". Each module stores
+See the chapters "From math to PyTorch" and "Longer than the training text". Each module stores
 float32 tables for one spectrum, and makes them longer when a call needs more rows. A call that
 needs another spectrum or float64 computes its own rows instead.
 

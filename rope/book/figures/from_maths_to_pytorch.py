@@ -1,6 +1,6 @@
 """Plot the errors of cosines of float32 and float64 angles up to a position.
 
-Chapter "From maths to PyTorch". The exact cosines are float64 cosines, off by less than 2^-34.
+Chapter "From math to PyTorch". The exact cosines are float64 cosines, off by less than 2^-34.
 """
 
 import torch

@@ -105,7 +105,7 @@ def _tables(answer: Function, position_ids: Tensor, head_dim: int, base: float) 
 
 FAR = "right near position 0 but not far out: use float64 for frequencies and angles"
 STEP_4 = Part(
-    4, "tables", "From maths to PyTorch", _table_inputs, call=_tables,
+    4, "tables", "From math to PyTorch", _table_inputs, call=_tables,
     roundings=128, near=3, far=f"the tables are {FAR}",
 )  # fmt: skip
 

@@ -1,6 +1,6 @@
 """Measure one call: its running time, and the bytes that it reads and writes.
 
-Used in the chapters "From maths to PyTorch" and "Bytes and kernels". A rotation does little
+Used in the chapters "From math to PyTorch" and "Bytes and kernels". A rotation does little
 arithmetic, so memory traffic dominates its cost: each element is read and written at least once.
 Calls to be compared are timed in turn, so that a slow moment of the machine affects all of them. On
 a GPU, `triton.testing.do_bench` clears the L2 cache before each call. The host launches the call
