@@ -155,12 +155,14 @@ def _check_tables(cos: Tensor, sin: Tensor) -> None:
 
 def _check_rows(cos: Tensor, x: Tensor) -> None:
     """Raise ValueError unless the tables, used without position_ids, fit axes B, H, and S of x."""
-    if cos.dim() == 2 and cos.shape[0] != x.shape[2]:
-        raise ValueError(
-            f"cos has {cos.shape[0]} rows, but x has {x.shape[2]} tokens; slice cos and sin "
-            "(cos[:S]), or pass position_ids to select their rows"
-        )
-    for axis, rows, size in zip("SHB", cos.shape[-2::-1], x.shape[-2::-1], strict=False):
+    if cos.dim() == 2:
+        if cos.shape[0] != x.shape[2]:
+            raise ValueError(
+                f"cos has {cos.shape[0]} rows, but x has {x.shape[2]} tokens; slice cos and sin "
+                "(cos[:S]), or pass position_ids to select their rows"
+            )
+        return
+    for axis, rows, size in zip("BHS", cos.shape, x.shape, strict=False):
         if rows != 1 and rows != size:
             raise ValueError(
                 f"cos has shape {list(cos.shape)} and x has shape {list(x.shape)}; axis {axis} of "

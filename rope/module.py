@@ -187,19 +187,18 @@ class RotaryEmbedding(RotaryTables):
         vectors = tuple(xs.values())
         x = vectors[0]
         position_ids, start = ids_or_start(position_ids, offset, x)
-        end = start + x.shape[2]
-        length, seq_len = self._rows_and_length(position_ids, end, seq_len)
+        rows, seq_len = self._rows_and_length(position_ids, start + x.shape[2], seq_len)
         wide = x.dtype == torch.float64 or vectors[-1].dtype == torch.float64
         tables = None
         if not (inverse and self.attention_scaling != 1):  # undoing the scaling needs other tables
-            tables = self._tables_for_call(length, seq_len, wide, x.device)
+            tables = self._tables_for_call(rows, seq_len, wide, x.device)
         if tables is None:
             if position_ids is None:
-                position_ids = torch.arange(start, end, device=x.device)
+                position_ids = torch.arange(start, rows, device=x.device)
             cos, sin = self._fresh_rows(position_ids, seq_len, wide, inverse)
             position_ids = None  # each token has its own row
         elif position_ids is None:
-            cos, sin = tables[0][start:end], tables[1][start:end]
+            cos, sin = tables[0][start:rows], tables[1][start:rows]
         else:
             cos, sin = tables
         return apply_rotation(

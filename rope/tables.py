@@ -54,9 +54,9 @@ class DeviceTracking(nn.Module):
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute. Raise AttributeError if the existing tensors depend on it."""
         if name in self._fixed and name in self.__dict__:
+            advice = "call fix_length" if name == "fixed_length" else "create a new module"
             raise AttributeError(
-                f"{name} is fixed at {getattr(self, name)!r}; create a new module to change it (or "
-                "call fix_length to change only fixed_length)"
+                f"{name} is fixed at {getattr(self, name)!r}; to change it, {advice}"
             )
         super().__setattr__(name, value)
 
@@ -296,7 +296,7 @@ class RotaryTables(DeviceTracking):
         """
         tensors = self._tensors  # read only once, because another thread may replace them
         rows = tensors[0].shape[0]
-        if wide or length > (rows if torch.compiler.is_compiling() else max(rows, MOST_ROWS)):
+        if wide or (length > rows and (length > MOST_ROWS or torch.compiler.is_compiling())):
             return None
         if self._length_dependent:
             regime = self.extension.regime

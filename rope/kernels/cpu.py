@@ -8,32 +8,27 @@ Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
 
 import ctypes
+import math
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from importlib.machinery import EXTENSION_SUFFIXES
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rope.checks import FLOATING
 from rope.kernels.formula import formula, rows_of
 from rope.positions import check_positions_in_table
 
-# The index in `row_functions` of rotate.c, by (dtype of the vectors, dtype of the arithmetic).
+# The index in `row_functions` of rotate.c, by the dtypes of the vectors and of the tables.
 _DTYPES = {
     (torch.float32, torch.float32): 0,
     (torch.bfloat16, torch.float32): 1,
     (torch.float16, torch.float32): 2,
     (torch.float64, torch.float64): 3,
 }
-_WIDE = {  # the dtype of the arithmetic for each pair (dtype of the vectors, dtype of the tables)
-    pair: torch.promote_types(torch.promote_types(*pair), torch.float32)
-    for pair in product(FLOATING, FLOATING)
-}
-_NO_IDS: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())  # sizes and strides
+_NO_IDS: tuple[int, ...] = ()
 _GRAIN = 1 << 15  # the fewest elements per thread; waking a thread for fewer takes too long
 _BLOCK = 1 << 19  # block size in elements; blocks stay in the cache from operation to operation
 
@@ -61,18 +56,26 @@ class _CallSpec(ctypes.Structure):
 
 
 @lru_cache(maxsize=1024)
-def _call_spec(flags: tuple[int, ...], *axes: tuple[int, ...]) -> _CallSpec:
-    """Return the struct for a call; calls with equal arguments share one struct.
+def _call_spec(
+    dtypes: tuple[torch.dtype, ...], flags: tuple[int, ...], *axes: tuple[int, ...]
+) -> _CallSpec | None:
+    """Return the struct for a call, or None if the loop can't rotate these tensors.
 
-    flags: dtype, interleaved, inverse, threads. axes: the sizes of x, the strides of x, and so on
-    for out, cos, sin, and the ids. Tables with two axes apply to every sequence and head. The loop
-    only reads the struct, so several threads can use it at once.
+    dtypes: of x and cos. flags: interleaved, inverse, torch's number of threads. axes: the sizes of
+    x, cos, and the ids; the strides of x, out, cos, sin, and the ids. Tables with two axes apply to
+    every sequence and head. Calls with equal arguments share one struct. The loop only reads it, so
+    several threads can use it at once.
     """
+    (x, rows, ids), strides = axes[:3], axes[3:]
+    if dtypes not in _DTYPES or strides[0][3] != 1 or strides[1][3] != 1:
+        return None
+    interleaved, inverse, threads = flags
+    threads = min(threads, math.prod(x) // _GRAIN) or 1
     int64s, each_axes = ctypes.c_int64 * 4, []
-    for size, stride in zip(axes[::2], axes[1::2], strict=True):
+    for size, stride in zip((x, x, rows, rows, ids), strides, strict=True):
         missing = 4 - len(size)
         each_axes.append(_Axes(int64s(*(1,) * missing, *size), int64s(*(0,) * missing, *stride)))
-    return _CallSpec(*flags, *each_axes)
+    return _CallSpec(_DTYPES[dtypes], interleaved, inverse, threads, *each_axes)
 
 
 def rotate_into(
@@ -97,35 +100,31 @@ def rotate_into(
     tensor([0., 1.])
     """
     loop, _ = library()
+    if cos.dtype.itemsize == 2:
+        cos, sin = cos.float(), sin.float()
     if cos.stride(-1) != 1 or sin.stride(-1) != 1:
         cos, sin = cos.contiguous(), sin.contiguous()
-    address, of_ids = 0, _NO_IDS
+    address, ids_size, ids_stride = 0, _NO_IDS, _NO_IDS
     if position_ids is not None:
         position_ids = position_ids.long()
         size, stride = position_ids.shape, position_ids.stride()  # [S], or [B, S] as [B, 1, S, 1]
-        of_ids = ((*size[:-1], 1, size[-1], 1), (*stride[:-1], 0, stride[-1], 0))
+        ids_size, ids_stride = (*size[:-1], 1, size[-1], 1), (*stride[:-1], 0, stride[-1], 0)
         address = position_ids.data_ptr()
+    strides = cos.stride(), sin.stride(), ids_stride
+    flags = interleaved, inverse, torch.get_num_threads()
     for x, out in zip(xs, outs, strict=True):
-        elements = x.numel()
-        if elements == 0:  # skip an x without heads, because tables per head don't fit it
-            continue
-        wide = _WIDE[x.dtype, cos.dtype]
-        dtype, stride, out_stride = _DTYPES.get((x.dtype, wide)), x.stride(), out.stride()
-        if loop is None or dtype is None or stride[3] != 1 or out_stride[3] != 1:
-            c, s = cos, sin
+        axes = x.shape, cos.shape, ids_size, x.stride(), out.stride(), *strides
+        call = _call_spec((x.dtype, cos.dtype), flags, *axes)
+        if loop is not None and call is not None:
+            done = loop(x.data_ptr(), out.data_ptr(), cos.data_ptr(), sin.data_ptr(), address, call)
+            if not done and position_ids is not None:
+                check_positions_in_table(position_ids, len(cos))  # raises ValueError
+        elif x.numel():  # skip an x without heads, because tables per head don't fit it
+            c, s = cos, -sin if inverse else sin
             if position_ids is not None:
                 check_positions_in_table(position_ids, len(cos))
-                c, s = rows_of(cos, sin, position_ids)
-            in_blocks(x, out, c, -s if inverse else s, interleaved)
-            continue
-        c, s = (cos, sin) if cos.dtype == wide else (cos.to(wide), sin.to(wide))
-        threads = min(torch.get_num_threads(), elements // _GRAIN) or 1
-        flags, size, rows = (dtype, interleaved, inverse, threads), x.shape, c.shape
-        strides = (size, stride, size, out_stride, rows, c.stride(), rows, s.stride())
-        call = _call_spec(flags, *strides, *of_ids)
-        done = loop(x.data_ptr(), out.data_ptr(), c.data_ptr(), s.data_ptr(), address, call)
-        if not done and position_ids is not None:
-            check_positions_in_table(position_ids, len(cos))  # raises ValueError
+                c, s = rows_of(c, s, position_ids)
+            in_blocks(x, out, c, s, interleaved)
 
 
 def in_blocks(x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> None:

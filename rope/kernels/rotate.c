@@ -179,7 +179,7 @@ int rotate(const void *x_data, void *out_data, const void *cos_data, const void 
     struct places cos = places_of(cos_data, &spec->cos, wide, axis);
     struct places sin = places_of(sin_data, &spec->sin, wide, axis);
     struct places id = places_of(ids, &spec->ids, sizeof *ids, axis);
-    int64_t cos_row = spec->cos.stride[2] * wide, sin_row = spec->sin.stride[2] * wide;
+    int64_t cos_step = spec->cos.stride[2] * wide, sin_step = spec->sin.stride[2] * wide;
     if (ids) /* only the id determines the row */
         for (int n = 0; n < 3; n++) cos.step[n] = sin.step[n] = 0;
 
@@ -187,10 +187,10 @@ int rotate(const void *x_data, void *out_data, const void *cos_data, const void 
     for (int64_t i = 0; i < n0; i++)
         for (int64_t j = 0; j < n1; j++)
             for (int64_t k = 0; k < n2; k++) {
-                int64_t m = ids ? *(const int64_t *)at(&id, i, j, k) : 0;
+                int64_t position = ids ? *(const int64_t *)at(&id, i, j, k) : 0;
                 const char *from = at(&x, i, j, k);
-                const char *c = at(&cos, i, j, k) + m * cos_row;
-                const char *s = at(&sin, i, j, k) + m * sin_row;
+                const char *c = at(&cos, i, j, k) + position * cos_step;
+                const char *s = at(&sin, i, j, k) + position * sin_step;
                 char *to = at(&out, i, j, k);
                 row(from, to, c, s, planes, spec->inverse);
                 if (rest && from != to) memcpy(to + width, from + width, rest);
