@@ -16,7 +16,7 @@ def weight_tables(tables: Mapping[str, Tensor]) -> Picture:
     tables: maps each mask's name to its weights `[S, S]`. The larger a weight, the darker its cell.
     A weight of 0 is left blank.
     """
-    figure, items = panels(tables, columns=2, height=5.4)
+    figure, items = panels(tables, columns=2, height=2.7 * -(-len(tables) // 2))
     summaries = []
     for ax, name, table in items:
         for m, row in enumerate(table.tolist()):
