@@ -1,69 +1,43 @@
-"""Draw the figures for "Bytes and kernels": the roofline, a decoding step, and measured times.
-
-A program performs I operations per byte that it moves. The machine performs at most F operations
-per second and moves at most W bytes per second. By the roofline model, the program reaches at most
-
-    min(F, I W)    operations per second. For a rotation,    I = 3 / (2 e moved),
-
-where e is the number of bytes per element, and `moved` is the number of bytes moved divided by the
-least possible number. Times are divided by the time of a plain copy of the same tensors.
-"""
+"""Draw the figures for "Bytes and kernels": bytes moved, measured times, and a decoding step."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import altair as alt
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator
 
-from rope.book.figures import Picture, chart, panels, picture, shapes, style, subplots
-from rope.book.figures.style import BLUE, COLORS, GRID, INK, MUTED, OCHRE, VERMILION
+from rope.book.figures import Picture, panels, picture, shapes, style, subplots
+from rope.book.figures.style import BLUE, COLORS, INK, MUTED, OCHRE, VERMILION
 
 
-def roofline() -> Any:
-    """Show the roofline and the rotation below it, with sliders for F, W, e, and `moved`."""
-    parameters = (
-        chart.slider("arithmetic", 0.1, 400, 0.1, 67, "trillion operations per second"),
-        chart.slider("memory", 0.01, 10, 0.01, 3.35, "trillion bytes per second"),
-        chart.slider("e", 2, 4, 2, 2, "bytes per element"),
-        chart.slider("moved", 1, 12, 0.1, 1, "bytes moved / least possible"),
-        chart.derived("peak", "1e12*arithmetic"),
-        chart.derived("rate", "1e12*memory"),
-        chart.derived("ridge", "peak/rate"),
-        chart.derived("intensity", "3/(2*e*moved)"),
-        chart.derived("reached", "min(peak, intensity*rate)"),
-    )
-    steps = alt.Chart(alt.sequence(0, 121, as_="k")).transform_calculate(
-        x="pow(10, -2 + 4*datum.k/120)", y="min(peak, datum.x*rate)"
-    )
-    log: dict[str, Any] = {"type": "log", "clamp": True}
-    powers = {"values": [0.01, 0.1, 1, 10, 100], "format": "~g", "grid": False}
-    x = chart.x("x:Q", "operations per byte", [1e-2, 1e2], log, **powers)
-    speeds = {"values": [1e9, 1e11, 1e13, 1e15], "format": "~s"}
-    y = chart.y("y:Q", "operations per second", [1e9, 1e15], log, **speeds)
-    here = chart.one(x="intensity", y="reached").encode(x="x:Q", y="y:Q")
-    stem = here.mark_rule(color=VERMILION, strokeDash=[6, 2], strokeWidth=2)
-    lines = (
-        "'machine: ' + format(peak, '.3s') + ' operations/s, ' + format(rate, '.3s') + ' bytes/s'",
-        "'its ridge: ' + format(ridge, '.3g') + ' operations per byte'",
-        "'rotation: ' + format(intensity, '.3g') + ' per byte, '"
-        " + format(reached/peak, '.2%') + ' of the peak'",
-    )
-    words = chart.readings(lines, size=13, y=10, step=20, width=290, height=60)
-    drawn = alt.layer(
-        chart.one(x="ridge").mark_rule(color=GRID, strokeWidth=1.5).encode(x="x:Q"),
-        steps.mark_line(color=BLUE, strokeWidth=3).encode(x=x, y=y),
-        stem.encode(y2=alt.value(230)),
-        here.mark_point(filled=True, size=120, color=VERMILION, opacity=1),
-        here.mark_text(text="rotation", align="left", dx=10, dy=8, color=INK),
-    ).properties(width=290, height=230)
-    return chart.finish(
-        alt.vconcat(words, drawn, spacing=8).add_params(*parameters),
-        alt_text="A roof over operations per byte, both axes logarithmic: it rises in "
-        "proportion up to the ridge and is level beyond it. The rotation is a dot on the rising "
-        "part, far left of the ridge. Moving more bytes than must be moved slides the dot down the "
-        "slope; a higher flat roof leaves it in place; more bytes per second lift it.",
-    )
+def traffic(programs: Mapping[str, Sequence[tuple[str, float, float]]]) -> Picture:
+    """Draw the bytes that each program's calls read and write, one call after the other.
+
+    programs: maps a program's name to its calls, each with a label and the bytes read and written.
+    """
+    figure, ax = subplots(height=2.3)
+    kinds: dict[str, dict[str, Any]] = {
+        "read": {"facecolor": BLUE, "edgecolor": BLUE},
+        "written": {"facecolor": "none", "edgecolor": VERMILION, "hatch": "///"},
+    }
+    told = []
+    for place, (name, calls) in enumerate(programs.items()):
+        end = 0.0
+        for label, *amounts in calls:
+            ax.text(end + sum(amounts) / 2, place - 0.36, label, ha="center", va="bottom")
+            for amount, kind in zip(amounts, kinds.values(), strict=True):
+                ax.barh(place, amount - 0.3, 0.6, end + 0.15, **kind)
+                end += amount
+        ax.text(end + 0.6, place, f"{end:g}", va="center")
+        words = ", ".join(f"{label} {read:g} and {wrote:g}" for label, read, wrote in calls)
+        told.append(f"{name}: {words}; {end:g} in all.")
+    ax.set(xlabel="bytes per pair", xlim=(0, 80), ylim=(len(programs) - 0.5, -0.75))
+    ax.set_yticks(range(len(programs)), programs)
+    ax.tick_params(axis="y", length=0)
+    ax.grid(visible=False)
+    handles = [Patch(label=kind, **look) for kind, look in kinds.items()]
+    figure.legend(handles=handles, loc="outside upper left", ncols=2)
+    return picture(figure, alt=f"Bytes that each call reads and writes. {' '.join(told)}")
 
 
 #: Durations in the diagram, chosen for visibility: a launch takes longer than a kernel.
