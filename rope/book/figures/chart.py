@@ -110,14 +110,6 @@ def bare(channel: Any, field: str, low: float, high: float, **scale: Any) -> Any
     return channel(field, axis=None, scale=alt.Scale(domain=[low, high], nice=False, **scale))
 
 
-def pixels(x: str, y: str) -> dict[str, Any]:
-    """Return encodings of two columns in pixels, measured from the view's top-left corner."""
-    return {
-        "x": alt.X(f"{x}:Q", scale=None, axis=None),
-        "y": alt.Y(f"{y}:Q", scale=None, axis=None),
-    }
-
-
 def coordinates(extent: float) -> dict[str, Any]:
     """Return encodings of the columns `x` and `y` on a fixed square plane without axes."""
     return {
