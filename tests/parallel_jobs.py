@@ -11,14 +11,13 @@ from torch import Tensor
 from torch.distributed.checkpoint import save
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import Shard, distribute_tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 import rope
 from rope import parallel
 from rope.book.measured.devices import sent
-from rope.extensions import DynamicNTK
-from rope.parallel import METHODS, Shards, context_parallel_attention, rotate_dtensor
+from rope.parallel import METHODS, Shards, context_parallel_attention
 
 SPLITS = {
     "contiguous": partial(parallel.contiguous, 24),
@@ -154,68 +153,20 @@ def errors() -> dict[str, bool]:
     q = torch.zeros(1, 3, 8, 4)
     two, more = init_device_mesh("cpu", (1, n)), parallel.head_tail(8 * (n + 1), n + 1)
     call = partial(context_parallel_attention, mesh=mesh, shards=shards)
+    split, rotary = (
+        distribute_tensor(torch.zeros(1, n, 8, 4), mesh, [Shard(1)]),
+        rope.RotaryEmbedding(4),
+    )
     calls: dict[str, Any] = {
         "ValueError … method … 'rings'": lambda: call(q, q, q, method="rings"),
         f"ValueError … q … 3 heads … {n}": lambda: call(q, q, q, method="ulysses"),
         "ValueError … q, k and v … 7, 8 and 8": lambda: call(q[:, :, :7], q, q),
         f"ValueError … mesh … [1, {n}]": lambda: call(q, q, q, mesh=two),
         f"ValueError … mesh … [{n}] … shards": lambda: call(q, q, q, shards=more),
+        "RuntimeError … mixed … DTensor": lambda: rotary.rotate(split),
+        "RuntimeError … mixed … DTensor … ": lambda: rotary(split, q, torch.arange(8)),
     }
     return {words: raises(words, call) for words, call in calls.items()}
-
-
-def dtensors() -> dict[str, bool]:
-    """Compare rotated DTensors with rotated plain tensors, and check the errors of bad calls."""
-    mesh, n = mesh_of_all(), dist.get_world_size()
-    generator = torch.Generator().manual_seed(0)
-    q = torch.randn(2, 4, 9, 8, generator=generator, dtype=torch.float64)
-    rotary = rope.RotaryEmbedding(6, interleaved=True)
-    by_length = rope.RotaryEmbedding(6, extension=DynamicNTK(1.0, 4))
-    fixed = rope.RotaryEmbedding(6, extension=DynamicNTK(1.0, 4))
-    fixed.fix_length(100)
-    ids = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7, 8], [4, 9, 2, 7, 7, 0, 1, 3, 2]])
-    grid = init_device_mesh("cpu", (n // 2, 2))
-    cuts = [(mesh, [place]) for place in (Replicate(), Shard(0), Shard(1), Shard(2))]
-    cuts += [(grid, [Shard(i), Shard(j)]) for i, j in ((0, 2), (1, 0), (2, 1), (2, 2))]
-    calls: dict[str, Any] = {
-        "ids of each": (rotary, ids, {}),
-        "ids of all": (rotary, ids[1], {}),
-        "back": (rotary, ids[1:], {"inverse": True}),
-        "longest of all": (by_length, ids[0], {}),
-        "fixed length": (fixed, ids[0], {}),
-        "given length": (fixed, ids[0], {"seq_len": 50}),
-    }
-    results: dict[str, bool] = {}
-    for (name, (layer, at, options)), cut in product(calls.items(), cuts):
-        x = distribute_tensor(q, *cut).requires_grad_()
-        rotated = rotate_dtensor(layer, x, at, **options)
-        same = torch.equal(rotated.full_tensor(), layer.rotate(q, at, **options))
-        (rotated.full_tensor() ** 2).sum().backward()
-        scale = 2 * layer.attention_scaling**2
-        back = torch.allclose(x.grad.full_tensor(), scale * q, atol=1e-14)
-        results[f"{name}, {cut[1]}"] = same and back and rotated.placements == x.placements
-    one_head = distribute_tensor(torch.ones(2, n, 6, 8), mesh, [Shard(1)])  # per device
-    rotated = rotate_dtensor(rotary, one_head, torch.arange(6))
-    results["strides"] = rotated.stride() == one_head.stride()
-    back = DeviceMesh("cpu", list(reversed(range(n))))
-    even, at = q[:, :, :8].contiguous(), torch.arange(8)
-    rotated = rotate_dtensor(rotary, distribute_tensor(even, back, [Shard(2)]), at).full_tensor()
-    results["ranks from the last"] = torch.equal(rotated, rotary.rotate(even))
-    uneven = torch.ones(1, 1, 2 * dist.get_rank() + 1, 8)
-    cut = DTensor.from_local(uneven, mesh, [Shard(2)], shape=(1, 1, n * n, 8),
-                             stride=(8 * n * n, 8 * n * n, 8, 1))  # fmt: skip
-    halves = distribute_tensor(q, mesh, [Shard(3)])
-    summed = DTensor.from_local(q, mesh, [Partial()])
-    split = distribute_tensor(q, mesh, [Shard(2)])
-    bad_calls: dict[str, Any] = {
-        "ValueError … position_ids": lambda: rotate_dtensor(rotary, cut, torch.arange(n * n)),
-        "ValueError … x … Shard(3)": lambda: rotate_dtensor(rotary, halves, ids),
-        f"ValueError … x … {summed.placements[0]}": lambda: rotate_dtensor(rotary, summed, ids),
-        "ValueError … position_ids … 9": lambda: rotate_dtensor(rotary, split, ids[:, :4]),
-        "RuntimeError … mixed … DTensor": lambda: rotary.rotate(split),
-        "RuntimeError … mixed … DTensor … ": lambda: rotary(split, q, ids),
-    }
-    return results | {words: raises(words, call) for words, call in bad_calls.items()}
 
 
 class Layer(torch.nn.Module):
@@ -256,7 +207,6 @@ def everything(checkpoint: str) -> dict[str, Any]:
         "errors": errors(),
         "otherwise": otherwise(),
         "sent": sent(mesh_of_all(), torch.bfloat16, HEADS[0]),
-        "dtensors": dtensors(),
         "fsdp": fully_sharded(checkpoint) if FSDP_ON_CPU else None,
     }
 

@@ -1,4 +1,4 @@
-"""Compare positions, attention and DTensors across several processes with one process."""
+"""Compare positions and attention across several processes with one process."""
 
 import subprocess
 import sys
@@ -74,12 +74,6 @@ def test_attention_in_other_settings(results, method):
 def test_bad_arguments_raise_in_every_process(results):
     for here in results[0]:
         assert [name for name, raised in here["errors"].items() if not raised] == []
-
-
-@needs_gloo
-def test_dtensors_are_rotated_where_they_are(results):
-    for here in results[0]:
-        assert [name for name, right in here["dtensors"].items() if not right] == []
 
 
 @needs_gloo

@@ -2,11 +2,10 @@
 
 `shards` splits the tokens and keeps their positions. `attention` computes causal attention over all
 tokens, by all-gather, Ulysses, or ring attention. `ring` implements ring attention, in which a
-device holds only one block of keys at a time. `dtensors` rotates PyTorch's DTensors.
+device holds only one block of keys at a time.
 """
 
 from rope.parallel.attention import METHODS, context_parallel_attention
-from rope.parallel.dtensors import rotate_dtensor
 from rope.parallel.shards import Shards, contiguous, head_tail, packed, round_robin
 
 __all__ = [
@@ -16,6 +15,5 @@ __all__ = [
     "contiguous",
     "head_tail",
     "packed",
-    "rotate_dtensor",
     "round_robin",
 ]

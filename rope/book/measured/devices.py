@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -191,30 +190,17 @@ def inside_heads(mesh: DeviceMesh) -> dict[str, float]:
 
 
 def dtensors(mesh: DeviceMesh) -> dict[str, bool]:
-    """Return, for each split axis, True if rotated DTensors and full tensors are bitwise equal.
-
-    Three rotations are compared on a mesh with one axis and on a mesh with two: forward, inverse,
-    and with position ids for each row.
-    """
-    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
-
-    from rope.parallel import rotate_dtensor
+    """Return, for each split axis, True if a DTensor's rotated parts form the rotated whole."""
+    from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
     x, rotary, result = torch.cat(heads(sizes=(HEADS, HEADS))[:2]), RotaryEmbedding(D), {}
-    per_row = torch.stack((torch.arange(S), torch.arange(S).flip(0)))  # [B, S]
-    rotations = (torch.arange(S), False), (torch.arange(S), True), (per_row, False)
-    two_axes = init_device_mesh("cpu", (1, mesh.size()))
+    ids = torch.stack((torch.arange(S), torch.arange(S).flip(0)))  # [B, S]
+    parts = {"batch": ids.chunk(mesh.size()), "sequence": ids.chunk(mesh.size(), dim=1)}
     for dim, name in enumerate(("batch", "heads", "sequence")):
-        places: list[Any] = [(mesh, [Shard(dim)]), (two_axes, [Replicate(), Shard(dim)])]
-        result[name] = all(
-            torch.equal(
-                rotate_dtensor(
-                    rotary, distribute_tensor(x, *place), ids, inverse=inverse
-                ).full_tensor(),
-                rotary.rotate(x, ids, inverse=inverse),
-            )
-            for place, (ids, inverse) in product(places, rotations)
-        )
+        split = distribute_tensor(x, mesh, [Shard(dim)])
+        own = parts[name][mesh.get_local_rank()] if name in parts else ids
+        rotated = DTensor.from_local(rotary.rotate(split.to_local(), own), mesh, split.placements)
+        result[name] = torch.equal(rotated.full_tensor(), rotary.rotate(x, ids))
     return result
 
 
