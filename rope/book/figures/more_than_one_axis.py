@@ -17,7 +17,7 @@ from torch import Tensor
 
 from rope.axes import axis_tables, grid_positions, mrope_position_ids, section_frequencies
 from rope.book.figures import Picture, chart, panels, picture, shapes, subplots
-from rope.book.figures.style import BLUE, GREEN, GRID, INK, MUTED, VERMILION
+from rope.book.figures.style import BLUE, GREEN, GRID, MUTED, VERMILION
 from rope.frequencies import inverse_frequencies
 
 DOTS = {"markersize": 4, "linestyle": "none"}
@@ -89,38 +89,6 @@ def strips_and_grid(at: tuple[int, int], **heads: Tensor) -> Picture:
         "Numbered row by row, the query attends to its own row and, at the opposite edge of the "
         "image, to the start of the next row; the patches above and below it get nothing. With a "
         "row and a column, its attention falls off in all directions and ends at the edge.",
-    )
-
-
-def attention_maps(**heads: Tensor) -> Picture:
-    """Draw attention weights against the displacement from the query, one map per head.
-
-    heads: maps each title (with _ for spaces) to weights `[2r+1, 2r+1]`, with the query in the
-    middle. A weight above 0.1 is drawn as a square of that area and labeled with its value.
-    """
-    figure, items = panels(heads, columns=len(heads), height=3.2, sharey=True)
-    for ax, name, weights in items:
-        reach = len(weights) // 2
-        for row, column in (weights > 0.1).nonzero().tolist():
-            weight = weights[row, column].item()
-            x, y, side = column - reach, row - reach, math.sqrt(weight)
-            # Show the weight as an area, not a shade, so that it is visible in both themes.
-            shapes.box(ax, x - side / 2, y - side / 2, side, side, facecolor=BLUE)
-            text = f"{weight:.2f}".lstrip("0")  # printed on the side away from the query
-            ax.text(1.9 * x, y, text, **shapes.CENTERED)
-        ax.plot([0], [0], marker="+", color=INK, markersize=8)
-        limits, ticks = (-reach - 0.5, reach + 0.5), range(-reach, reach + 1)
-        ax.set(title=name.replace("_", " "), xlabel="columns to the right", aspect="equal")
-        ax.set(xlim=limits, ylim=limits, xticks=ticks, yticks=ticks)
-        ax.grid(False)
-    figure.axes[0].set_ylabel("rows down")
-    figure.axes[0].invert_yaxis()
-    return picture(
-        figure,
-        alt="Two maps of attention weights over the displacement from the query, seven by seven. "
-        "The axial head has a quarter on each of the four diagonal neighbors. The mixed head has "
-        "a half, a square of twice the area, on the neighbor above to the left and on the one "
-        "below to the right.",
     )
 
 
