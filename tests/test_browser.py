@@ -233,17 +233,10 @@ def test_search_finds_the_question(visitors):
     assert visitor.faults == []
 
 
-def test_without_script_a_chart_shows_its_still(visitors):
-    visitor = visitors(WIDE, java_script_enabled=False)
-    page = visitor.open(TOC["root"], wait=False)
-    instead = page.locator(".rope-chart noscript").first
-    assert "needs JavaScript" in instead.inner_text()
-    still = instead.locator("svg")
-    assert "q · k = " in still.text_content() and len(still.get_attribute("aria-label")) > 100
-    for width in (WIDE, NARROW):
-        page.set_viewport_size(visitor.size | {"width": width})
-        box = still.bounding_box()
-        assert 250 < box["width"] <= width and box["x"] >= 0
+def test_without_script_a_chart_is_described(visitors):
+    page = visitors(WIDE, java_script_enabled=False).open(TOC["root"], wait=False)
+    words = page.locator(".rope-chart noscript").first.inner_text()
+    assert "needs JavaScript" in words and len(words) > 100
 
 
 @pytest.mark.parametrize("script", [True, False])

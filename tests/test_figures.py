@@ -98,12 +98,8 @@ def test_the_page_takes_the_themes_colors_and_keeps_ids_apart():
 def test_a_chart_on_the_page_cannot_end_its_script():
     mark = {"type": "text", "text": "</script>", "color": style.INK}
     box = chart_box({"description": "a </script> b", "mark": mark, "data": {"values": [{}]}})
-    assert box.count("</script>") == 1
-    still = re.search(r"<noscript>(<svg .*</svg>)<p>This figure moves, which needs", box, re.S)
-    root = ElementTree.fromstring(still[1])
-    assert root.get("aria-label") == "a </script> b"
-    assert "".join(root.itertext()).strip() == "</script>"
-    assert "font-family" not in still[1] and style.INK not in still[1]
+    assert box.count("</script>") == 1 and style.INK not in box
+    assert "needs JavaScript. a &lt;/script&gt; b</p></noscript>" in box
 
 
 def stored(mime):

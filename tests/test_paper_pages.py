@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from rope.book.mime import still_chart
 from rope.book.paper.markdown import to_markdown
 from rope.book.paper.pages import MOVES, Page, publish_pdf, read_book
 from rope.book.paper.pdf import printable
@@ -79,15 +78,6 @@ def test_a_box_in_markdown_ends_where_text_follows(tmp_path):
     boxed = "**Note**\n\na|b costs \\$1"
     text = to_markdown(article, lambda href: href, set())
     assert text == f"# 1. One\n\n{boxed} $\\triangleleft$\n\nText\n\n{boxed}"
-
-
-def test_narrow_charts_stack_their_panels():
-    spec = {"hconcat": [PANEL, PANEL], "description": "Two"}
-    wide, narrow = (
-        int(re.search(r'width="(\d+)"', still_chart(spec, "c", narrow=narrow))[1])
-        for narrow in (False, True)
-    )
-    assert narrow < 0.7 * wide
 
 
 def test_publishing_links_the_pdf(tmp_path):

@@ -76,33 +76,25 @@ def inline_svg(svg: str, place: str = "") -> str:
 
 
 def chart_box(spec: Any) -> str:
-    """Return the box that charts.js fills: the chart's JSON, its description, and a still image.
-
-    Without JavaScript, the page shows the still image. The image shows the chart in its stored
-    state, in the page's font, and with stacked panels, so that it is readable on a phone.
-    """
+    """Return the box that charts.js fills; it holds the chart's JSON and its description."""
     label = html.escape(str(spec.get("description", "")), quote=True)
-    own = hashlib.sha256(json.dumps(spec).encode()).hexdigest()[:8]
-    still = re.sub(r' font-family="[^"]*"', "", still_chart(spec, f"f{own}", narrow=True))
-    still = still.replace("<svg ", '<svg style="max-width: 100%; height: auto" ', 1)
     # A string in the JSON must not end the script element.
     text = json.dumps(spec, ensure_ascii=False).replace("<", "\\u003c")
     box = (
         f'<div class="rope-chart" role="group" aria-label="{label}">'
         f'<script type="application/json">{text}</script>'
-        f"<noscript>{still}<p>This figure moves, which needs JavaScript.</p></noscript></div>"
+        f"<noscript><p>This figure moves, which needs JavaScript. {label}</p></noscript></div>"
     )
     for stored, shown in THEME_COLORS.items():
         box = box.replace(stored, shown)
     return box
 
 
-def still_chart(spec: dict[str, Any], own: str, *, narrow: bool = False) -> str:
+def still_chart(spec: dict[str, Any], own: str) -> str:
     """Return the SVG of a Vega-Lite chart in its stored state.
 
     spec: the chart's JSON, with either the stored colors or the theme's colors.
     own: a prefix for the SVG's ids, which must be different for every chart.
-    narrow: stack side-by-side panels, as a narrow page does.
     """
     import vl_convert
 
@@ -112,8 +104,6 @@ def still_chart(spec: dict[str, Any], own: str, *, narrow: bool = False) -> str:
     spec = json.loads(text)
     spec["background"] = "transparent"
     spec["config"] = spec.get("config", {}) | {"font": FONT}
-    if narrow and "hconcat" in spec:
-        spec |= {"vconcat": spec.pop("hconcat"), "spacing": 24, "center": True}
     vl_convert.register_font_directory(str(fonts()))
     svg = vl_convert.vegalite_to_svg(spec, VEGA_LITE)
     svg = re.sub(r'(\sid="|url\(#|href="#)', rf"\g<1>{own}-", svg)
