@@ -1,23 +1,18 @@
 """Diagnose a function, an engine, or a configuration; `findings.txt` has the usage."""
 
 import argparse
-import dataclasses
 import importlib
-import json
 import re
 import sys
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from rope.config.source import read_config
 from rope.diagnose import ConfigurationReport, Report, diagnose, diagnose_configuration
 from rope.diagnose.codes import USAGE
 from rope.diagnose.configuration import model_settings
 from rope.diagnose.replay import compare_answers, diagnose_answers, write_probes
-from rope.extensions import Extension
 
 OPTIONS = {
     "head_dim=": "--head-dim ",
@@ -42,7 +37,6 @@ def main(argv: list[str] | None = None) -> int:
     add("--layer-type", help="the layer type, if the configuration has several")
     add("--length", type=int, help="the longest text's length; all positions are below it")
     add("--cache", action="store_true", help="you keep keys from earlier calls")
-    add("--json", action="store_true", help="print the report as JSON")
     add("-o", "--output", default="probes.safetensors", help="the file to write probes to")
     add("--probes", default="probes.safetensors", help="the file of the answered probes")
     arguments = parser.parse_args(argv)
@@ -56,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     if report is None:
         return 0
-    print(json.dumps(report, indent=1, default=_plain) if arguments.json else report)
+    print(report)
     return 0 if report.ok else 1
 
 
@@ -91,14 +85,6 @@ def _report(arguments: argparse.Namespace) -> Report | ConfigurationReport | Non
     sys.path.insert(0, "")  # find modules in the current folder, as python -c does
     rotate = attrgetter(name)(importlib.import_module(module))
     return diagnose(rotate, arguments.head_dim, **options, **numbers)
-
-
-def _plain(part: Any) -> Any:
-    """Return a tensor as a list, or a dataclass as a dict (with its name if it is an Extension)."""
-    if isinstance(part, torch.Tensor):
-        return part.tolist()
-    name = {"name": part.name} if isinstance(part, Extension) else {}
-    return name | {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
 
 
 if __name__ == "__main__":
