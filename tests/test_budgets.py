@@ -17,10 +17,10 @@ tables.py kernels/**/* extensions/**/*
 # Each part: its folder, its file patterns, and the most lines that it may have.
 BUDGETS = {
     "the core path": ("rope", CORE, 3162),
-    "the library": ("rope", "**/* -symbolic.py -diagnose/**/* -book/**/*", 6903),
-    "diagnose": ("rope/diagnose", "**/*", 2134),
-    "rope in all": ("rope", "**/*", 21703),
-    "the tests": ("tests", "**/*.py **/*.js", 14861),
+    "the library": ("rope", "**/* -symbolic.py -diagnose/**/* -book/**/*", 6847),
+    "diagnose": ("rope/diagnose", "**/*", 2120),
+    "rope in all": ("rope", "**/*", 21499),
+    "the tests": ("tests", "**/*.py **/*.js", 14779),
 }
 
 
