@@ -68,7 +68,7 @@ IN_C = [
 
 
 @pytest.mark.parametrize(("old", "new", "mode", "code"), IN_C)
-def test_a_program_in_c_is_diagnosed(tmp_path, capsys, old, new, mode, code):
+def test_a_program_in_c_is_diagnosed(tmp_path, old, new, mode, code):
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         pytest.skip("no C compiler in the PATH")
@@ -79,14 +79,14 @@ def test_a_program_in_c_is_diagnosed(tmp_path, capsys, old, new, mode, code):
     probes, answers = tmp_path / "probes.safetensors", tmp_path / "answers.safetensors"
     assert main(["probes", "--head-dim", "64", "-o", str(probes)]) == 0
     run(engine, mode, "10000", probes=probes, answers=answers)
-    assert main(["answers", str(answers), "--probes", str(probes), "--json"]) == bool(code)
-    report = json.loads(capsys.readouterr().out)
-    assert [each["code"] for each in report["findings"]] == ([code] if code else [])
+    assert main(["answers", str(answers), "--probes", str(probes)]) == bool(code)
+    report = diagnose_answers(answers, probes)
+    assert [each.code for each in report.findings] == ([code] if code else [])
     if not code:
-        query = report["query"]
-        assert query["layout"] == ("half" if mode == "neox" else "interleaved")
+        assert report.query.layout == ("half" if mode == "neox" else "interleaved")
         # The C program multiplies float32 powers up over the planes.
-        assert query["rotary_dim"] == 64 and query["base"] == pytest.approx(10000, rel=1e-5)
+        found = report.query.rotary_dim, report.query.base
+        assert found == pytest.approx((64, 10000), rel=1e-5)
 
 
 def test_a_program_in_javascript_is_diagnosed(tmp_path, capsys):
@@ -103,10 +103,10 @@ def test_a_program_in_javascript_is_diagnosed(tmp_path, capsys):
     facts = {"model_type": "llama", "head_dim": D, "max_position_embeddings": 8192}
     config.write_text(json.dumps(facts))
     command = ["answers", str(answers), "--probes", str(probes), "--expected", str(config)]
-    assert main([*command, "--json"]) == 1
-    report = json.loads(capsys.readouterr().out)
-    assert [each["code"] for each in report["findings"]] == ["frequencies"]
-    assert report["query"]["layout"] == "half" and report["query"]["base"] == 5e5
+    assert main(command) == 1 and "fault frequencies" in capsys.readouterr().out
+    report = diagnose_answers(answers, probes, expected=str(config))
+    assert [each.code for each in report.findings] == ["frequencies"]
+    assert report.query.layout == "half" and report.query.base == 5e5
 
 
 @pytest.mark.parametrize(
