@@ -155,7 +155,7 @@ def more_planes() -> Picture:
         ax.plot(1, 20, "o", color=VERMILION)
         ax.set(ylim=(-24, 27), yticks=(-20, 0, 20), ylabel="score / √d")
         ax.set_title(f"{count} plane{'s' * (count > 1)}", fontsize=11)
-    axes[-1].set_xlabel("distance m − n (tokens)")
+    axes[-1].set_xlabel("tokens back (m − n)")
     return picture(
         figure,
         alt="Four curves of scores against the distance from 0 to 128, each with its highest point "
