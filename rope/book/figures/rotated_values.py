@@ -64,7 +64,7 @@ def visible(query: int, ratio: int, window: int, tokens: int) -> Picture:
         ax.plot([left + 0.1, left + ratio - 0.1], [1.1, 1.1], "-", color=color, linewidth=2)
         ax.plot([left + 0.5], [1.1], "o", color=color, markersize=8)
         ax.text(left + 0.5, 0.55, str(left), **text)
-    ax.text(query + 0.5, 2.85, "query", **text)
+    ax.text(query + 0.5, 2.65, "query", **text)
     ax.set(xlim=(0, tokens), ylim=(0.2, 3.1))
     ax.axis("off")
     return picture(
