@@ -296,7 +296,7 @@ class RotaryTables(DeviceTracking):
         """
         tensors = self._tensors  # read only once, because another thread may replace them
         rows = tensors[0].shape[0]
-        if wide or (length > rows and (length > MOST_ROWS or torch.compiler.is_compiling())):
+        if wide or (length > rows and (torch.compiler.is_compiling() or length > MOST_ROWS)):
             return None
         if self._length_dependent:
             regime = self.extension.regime
