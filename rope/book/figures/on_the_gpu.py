@@ -1,13 +1,12 @@
-"""Draw the figures for "Bytes and kernels": bytes moved, measured times, and a decoding step."""
+"""Draw the figures for "Bytes and kernels": bytes moved, and a decoding step."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, LogLocator
 
-from rope.book.figures import Picture, panels, picture, shapes, style, subplots
-from rope.book.figures.style import BLUE, COLORS, INK, MUTED, OCHRE, VERMILION
+from rope.book.figures import Picture, panels, picture, subplots
+from rope.book.figures.style import BLUE, MUTED, OCHRE, VERMILION
 
 
 def traffic(programs: Mapping[str, Sequence[tuple[str, float, float]]]) -> Picture:
@@ -93,48 +92,3 @@ def decoding(operations: int) -> Picture:
         "the device still waits for each. As a graph: the host launches once, and the device runs "
         "the three kernels one right after the other.",
     )
-
-
-#: Each competitor's marker. Figures list the competitors in this order. If two competitors share a
-#: color, their dashes differ.
-MARKERS = {
-    "rope": "o",
-    "transformers": "s",
-    "rope without a compiler": "D",
-    "rotary-embedding-torch": "^",
-    "formula compiled": "v",
-    "Liger": "P",
-    "plain formula": "X",
-    "transformers compiled": "<",
-    "flash-attn": ">",
-}
-LOOKS: dict[str, dict[str, Any]] = {
-    name: {
-        "color": COLORS[place % 6],
-        "linestyle": style.line_style(style.DASHES[(place + place // 6) % 6]),
-        "marker": marker,
-    }
-    for place, (name, marker) in enumerate(MARKERS.items())
-}
-
-
-def by_length(lengths: Sequence[int], curves: Mapping[str, Sequence[float]]) -> Picture:
-    """Plot each competitor's time, as a multiple of a plain copy's, against the sequence length.
-
-    curves: maps each name to one relative time per length, or NaN where none was measured.
-    """
-    figure, ax = subplots(height=3.2 + 0.26 * len(curves) / 2)
-    courses = []
-    for look, (name, curve) in zip(LOOKS.values(), curves.items(), strict=False):
-        ax.plot(lengths, curve, label=name, markersize=5, **look)
-        known = [pair for pair in zip(lengths, curve, strict=True) if pair[1] == pair[1]]
-        (first, start), (last, end) = known[0], known[-1]
-        courses.append(f"{name}: {start:.2g} at {first:,}, {end:.2g} at {last:,}.")
-    ax.axhline(1.0, color=INK, linestyle=":", linewidth=1)
-    ax.set(xlabel="sequence length", ylabel="time / time of a copy", xscale="log", yscale="log")
-    shapes.x_ticks(ax, lengths, rotation=45)
-    # Label 1, 2, 5, 10, 20 ... instead of only the powers of ten.
-    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    figure.legend(loc="outside upper left", ncols=2)
-    return picture(figure, alt=f"Time divided by a copy's time, by length. {' '.join(courses)}")
