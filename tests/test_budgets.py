@@ -19,8 +19,8 @@ BUDGETS = {
     "the core path": ("rope", CORE, 3162),
     "the library": ("rope", "**/* -symbolic.py -diagnose/**/* -book/**/*", 6847),
     "diagnose": ("rope/diagnose", "**/*", 2120),
-    "rope in all": ("rope", "**/*", 21473),
-    "the tests": ("tests", "**/*.py **/*.js", 14779),
+    "rope in all": ("rope", "**/*", 21427),
+    "the tests": ("tests", "**/*.py **/*.js", 14776),
 }
 
 
