@@ -25,11 +25,11 @@ function ropeExplorer(root) {
     </div>
     <div class="controls menus"></div>
     <div class="dials" role="group" aria-label="Planes, from the fastest to the slowest"></div>
-    <p class="legend small">
-      <b>Words:</b> the darker, the more weight; solid frame, the query; dashed frame, the key; gray letters, after the query.<br>
+    <details class="legend small"><summary>What do the marks mean?</summary>
+      <b>Words:</b> the darker, the more weight; solid frame, the query; dashed frame, the key; gray, words that the head can't see.<br>
       <b>Dials:</b> the hand shows the angle from the rotated query to the rotated key, and is wider if they are longer; the bar and the number are the plane's share, which <span class="more">■</span> adds to the score or <span class="less">■</span> takes from it; ● the rotation's part of the angle, ◆ if training never reached it; <span class="known">━</span> angles that training reached. Framed: the two planes that are shown large.<br>
       <b>Curve:</b> the score of this query and this key at every distance; ● the distance now; <span class="known">■</span> distances in training; gray band, scores too dense to draw, with their mean as the line.<br>
-      <b>Coordinates:</b> up, positive; down, negative; an arc joins the two coordinates of a plane; numbered, the planes that are shown large.</p>
+      <b>Coordinates:</b> up, positive; down, negative; an arc joins the two coordinates of a plane; numbered, the planes that are shown large.</details>
     <div class="curve"></div>
     <div class="vectors"></div>
     <div class="strip">
