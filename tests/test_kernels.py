@@ -113,15 +113,15 @@ FORMS = ("rows", "one row", "ids of all", "ids of each", "each sequence", "each 
 def tables_of(form, batch, heads, length, width, dtype, device):
     """Return cos, sin and position ids; cos and sin have different strides."""
     sizes = {
-        "rows": (length,),
+        "rows": (1, 1, length),
         "one row": (1, 1, 1),
         "each sequence": (batch, 1, length),
         "each head": (1, heads, length),
     }
     angle = normal((*sizes.get(form, (ROWS,)), width // 2), 5)
     cos, sin = angle.cos().to(device, dtype), angle.mT.contiguous().mT.sin().to(device, dtype)
-    if form == "rows":
-        return cos[None, None], sin[None, None], None
+    if form in ("rows", "ids of all", "each head"):  # in the others, sin's last stride isn't 1
+        sin = torch.nn.functional.pad(sin, (0, 3))[..., : width // 2]
     if not form.startswith("ids"):
         return cos, sin, None
     size = (length,) if form == "ids of all" else (batch, length)
