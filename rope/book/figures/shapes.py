@@ -1,11 +1,11 @@
-"""Draw what several static figures share: arrows, arcs, boxes, maps, marks, and axis ticks."""
+"""Draw what several static figures share: arrows, arcs, boxes, marks, and axis ticks."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.patches import Rectangle
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from rope.book.figures.style import INK
 
@@ -33,16 +33,6 @@ def arc(
 def box(ax: Any, x: float, y: float, width: float = 1, height: float = 1, **style: Any) -> None:
     """Draw a rectangle with one corner at (x, y). `style` is passed to Matplotlib's `Rectangle`."""
     ax.add_patch(Rectangle((x, y), width, height, **style))
-
-
-def signed_map(ax: Any, table: ArrayLike, title: str) -> None:
-    """Draw signed numbers as a color map that is white at 0, with cells centered on the indices."""
-    cells = np.asarray(table)
-    top = float(abs(cells).max())
-    edges = np.arange(len(cells) + 1) - 0.5
-    ax.pcolormesh(edges, edges, cells, cmap="RdBu_r", vmin=-top, vmax=top, edgecolors="face")
-    ax.set(title=title, aspect="equal")
-    ax.grid(False)
 
 
 def mark(ax: Any, x: float, words: str = "") -> None:
