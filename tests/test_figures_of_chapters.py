@@ -13,7 +13,6 @@ import vl_convert
 import rope
 from rope.book.figures import a_real_model, longer_context, precision, properties
 from rope.book.figures import eulers_formula as euler
-from rope.book.figures import many_dimensions as many
 from rope.book.figures import rotation_in_two_dimensions as plane
 from rope.book.figures import why_rotation as why
 from rope.extensions import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Proportional, YaRN
@@ -151,17 +150,6 @@ def test_every_plane_is_drawn_at_the_packages_ratio(method):
     unseen = int((angles >= plain * length).any(dim=0).sum())  # at some distance
     assert f"within {longest:,} tokens: new angles in {unseen} planes" in svg
     assert f"plane {plane} has {ratios[plane]:.3f} of its frequency" in svg
-
-
-def test_the_head_weighs_its_keys_by_the_packages_scores():
-    theta = inverse_frequencies(many.DIM)
-    phases = {f"phase_{j}": round(2 * theta[j], 2) for j in range(3)}
-    query, key = np.zeros(many.DIM), np.zeros(many.DIM)
-    for j, phase in enumerate(phases.values()):
-        query[2 * j], key[2 * j : 2 * j + 2] = 6.0, (math.cos(phase), math.sin(phase))
-    scores = torch.tensor([score(query, key, many.LAST, n, theta) for n in range(many.LAST + 1)])
-    svg = rendered(many.head_score(), **phases)
-    assert f"most at n - m = -2: {scores.softmax(0)[-3]:.3f}" in svg
 
 
 def test_the_map_of_a_head_shows_its_weights():

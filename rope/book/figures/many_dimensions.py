@@ -1,9 +1,4 @@
-"""Draw the planes of a vector, and the sum of the planes' scores: chapter "Many dimensions".
-
-Position m rotates plane j by m theta_j with theta_j = b^(-2j/d). The score of a query at m and a
-key at n is the sum over planes of A_j cos((n - m) theta_j + phi_j). In plane j, the amplitude A_j
-is the query's norm times the key's norm, and phi_j is the angle from the query to the key.
-"""
+"""Draw the planes of a vector, and what they add to a score: chapter "Many dimensions"."""
 
 from typing import Any
 
@@ -17,13 +12,6 @@ from rope.reference import inverse_frequencies
 
 DIALS_DIM, DIALS_LAST, EXTENT = 8, 100, 1.1
 DIAL = 150  # pixels; two dials fit side by side on a page that is 390 pixels wide
-
-DIM = 16  # the width of the head whose score is drawn
-PLANES = (0, 1, 2, 7)  # the planes with the three highest frequencies, and the slowest plane
-THETAS = [float(theta) for theta in inverse_frequencies(DIM)[list(PLANES)]]
-PREVIOUS = (6.0, 6.0, 6.0, 0.0)  # A_j / √d of a head that reads the previous token
-PHASES = [round(theta, 2) for theta in THETAS]  # that head's phases
-LAST, TALLEST, WIDTH = 48, 8.0, 290
 
 
 def planes() -> Any:
@@ -61,64 +49,6 @@ def _dial(j: int, theta: float, color: str) -> alt.VConcatChart:
         chart.reading(f"format({angle}/(2*PI), '.3f') + ' turns'", y=48, **look),
     ).properties(width=DIAL, height=58)
     return alt.vconcat(face, words, spacing=4)
-
-
-def head_score() -> Any:
-    """Show a head's score and weight against n - m, with sliders for amplitudes and phases.
-
-    The figure first shows a head that reads the previous token. Later keys are masked.
-    """
-    sliders, terms = [], []
-    for j, theta, amplitude, phase in zip(PLANES, THETAS, PREVIOUS, PHASES, strict=True):
-        terms.append(f"amplitude_{j}*cos(datum.offset*{theta:.6g} + phase_{j})")
-        sliders += [
-            chart.slider(f"amplitude_{j}", 0, TALLEST, 0.1, amplitude, f"plane {j}: A / √d"),
-            chart.slider(f"phase_{j}", -3.14, 3.14, 0.01, phase, f"plane {j}: phase (rad)"),
-        ]
-    rows = alt.Chart(chart.data(offset=range(-LAST, 1)))
-    scored = rows.transform_calculate(score=" + ".join(terms))
-    ticks = [-48, -36, -24, -12, -1]
-    x = chart.x("offset:Q", "n − m", [-LAST - 0.5, 0.5], values=ticks, grid=False)
-    return chart.finish(
-        alt.hconcat(_scores(scored, x), _weights(scored, x), spacing=36).add_params(*sliders),
-        alt_text=f"Left: the score of a head against the offset n minus m, from minus {LAST} to 0, "
-        "a sum of four cosines whose amplitudes and phases are set by sliders; at first its peak "
-        "is at minus 1. Right: the attention weights that softmax makes of the scores, one bar "
-        "per key; at first one bar, at minus 1, holds most of the weight. With all the amplitude "
-        "on plane 7, the slowest, the curve is flat and all bars are equally low.",
-    )
-
-
-def _scores(scored: alt.Chart, x: alt.X) -> alt.LayerChart:
-    top = len(PLANES) * TALLEST
-    y = chart.y("score:Q", "score / √d", [-top, top], values=[-24, -12, 0, 12, 24])
-    base = scored.encode(x=x, y=y)
-    line = base.mark_line(color=BLUE, strokeWidth=2, interpolate="monotone")
-    dots = base.mark_point(filled=True, color=BLUE, size=22, opacity=1)
-    return alt.layer(line, dots).properties(width=WIDTH, height=180)
-
-
-def _weights(scored: alt.Chart, x: alt.X) -> alt.LayerChart:
-    weighed = (
-        scored.transform_joinaggregate(top="max(score)")
-        .transform_calculate(part="exp(datum.score - datum.top)")
-        .transform_joinaggregate(whole="sum(part)")
-        .transform_calculate(weight="datum.part/datum.whole")
-    )
-    y = chart.y("weight:Q", "attention weight", [0, 1], values=[0, 0.5, 1])
-    bars = weighed.mark_bar(color=VERMILION, width=4).encode(x=x, y=y)
-    expression = (
-        f"datum.weight < 1.5/{LAST + 1} ? 'no key above ' + format(datum.weight, '.3f')"
-        " : 'most at n − m = ' + format(datum.offset, 'd') + ': ' + format(datum.weight, '.3f')"
-    )
-    heaviest = weighed.transform_window(
-        place="row_number()", sort=[alt.SortField("weight", order="descending")]
-    )
-    peak = heaviest.transform_filter("datum.place == 1")
-    place: dict[str, Any] = {"x": WIDTH, "y": -12, "size": 14, "align": "right"}
-    words = chart.reading(expression, of=peak, name="peak", **place)
-    line = alt.Chart(alt.Data(values=[{"zero": 0}])).mark_rule(color=GRID).encode(y="zero:Q")
-    return alt.layer(line, bars, words).properties(width=WIDTH, height=180)
 
 
 def plane_by_plane() -> Picture:
