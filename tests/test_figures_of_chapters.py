@@ -61,14 +61,6 @@ def test_the_ellipses_are_the_orbits_of_one_matrix(m, n):
         assert f"stays at {query @ key:.3f}" in why.ellipses().alt
 
 
-def test_added_positions_move_the_third_key_off_its_ring():
-    shares = np.array([-0.5, 0.9])
-    added = np.array([why.added(n + 1) - why.added(n) for n in why.PLACES.values()])
-    miss = np.linalg.norm(shares @ added[:2] - added[2])
-    svg = rendered(why.one_matrix(), encoding=why.ADDED, first=shares[0], second=shares[1])
-    assert f"off by {miss:.3f}" in texts(svg)
-
-
 @pytest.mark.parametrize(
     ("block", "growth", "theta", "family"),
     [(0, 0.1, 2.5, "outside the circle"), (1, 0, 0, "twice at 1: ALiBi")],

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rope.book.figures import Picture, chart, picture, shapes, subplots
-from rope.book.figures.style import BLUE, INK, MUTED, VERMILION
+from rope.book.figures.style import BLUE, INK, VERMILION
 from rope.reference import rotation_matrix
 
 REACH = 8  # the largest offset in `eigenvalue_map`
@@ -20,24 +20,9 @@ THETA = 0.6
 WIDTH, EXTENT = 290, 1.4
 BLOCKS = ("one pair of eigenvalues", "Jordan block")
 
-KEYS = {"a": (0.9, -0.1), "b": (0.15, 0.8)}  # the keys of two words
-PLACES = {"a": 3, "b": 7, "c": 5}  # the positions of the two keys and of a third key
-ADDED = "position added"
-MOVES = {  # the matrix that moves a key by one position
-    "rotated": rotation_matrix(1, [0.5]),
-    "rotated and stretched": 1.15 * rotation_matrix(1, [0.5]),
-    "sheared": np.array([[1.0, 0.4], [0.0, 1.0]]),
-    ADDED: np.eye(2),  # the change of the sinusoid is added separately
-}
-
 SCALE, ELLIPSE_THETA = np.diag([2.0, 1.0]), np.pi / 6  # S and theta in M = S R_1 S^-1
 QUERY, KEY = np.array([0.55, 0.55]), np.array([1.7, 0.3])
 PAIRS = {(2, 1): "-", (5, 4): shapes.DASHED}  # positions (m, n), and their line style
-
-
-def added(n: int) -> NDArray[Any]:
-    """Return the sinusoid that is added to a key at position n."""
-    return 0.5 * np.array([np.sin(0.8 * n), np.cos(0.8 * n)])
 
 
 def on_ellipses(m: int, n: int) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -81,57 +66,6 @@ def ellipses() -> Picture:
         "other norms. Below, against a shift of both from 0 to 12: the norm of the query and the "
         f"norm of the key go up and down, and the score stays at {scores[0]:.3f}.",
     )
-
-
-def one_matrix() -> Any:
-    """Show that two keys and their successors determine M, which then moves a third key."""
-    parameters = [
-        chart.menu("encoding", MOVES, "rotated", "the keys are"),
-        chart.slider("first", -1, 1, 0.05, 0.6, "coefficient of key 1"),
-        chart.slider("second", -1, 1, 0.05, 0.7, "coefficient of key 2"),
-    ]
-    for name, place in KEYS.items():
-        parameters += [chart.derived(f"{name}_{c}", f"{place[i]:g}") for i, c in enumerate("xy")]
-    parameters += [chart.derived(f"c_{c}", f"first*a_{c} + second*b_{c}") for c in "xy"]
-    for name, n in PLACES.items():
-        for row, c in enumerate("xy"):
-            cases = {}
-            for encoding, matrix in MOVES.items():
-                step = added(n + 1) - added(n) if encoding == ADDED else np.zeros(2)
-                x, y = (f"{matrix[row, i]:.9g}*{name}_{axis}" for i, axis in enumerate("xy"))
-                cases[encoding] = f"({x} + {y} + {step[row]:.9g})"
-            parameters.append(chart.derived(f"next_{name}_{c}", chart.chosen("encoding", cases)))
-    parameters += [
-        *(chart.derived(f"sum_{c}", f"first*next_a_{c} + second*next_b_{c}") for c in "xy"),
-        chart.derived("miss", "sqrt(pow(sum_x - next_c_x, 2) + pow(sum_y - next_c_y, 2))"),
-    ]
-    here = chart.one(x="next_c_x", y="next_c_y")
-    ring = here.mark_point(color=INK, size=260, opacity=1, strokeWidth=2)
-    words = chart.reading("'off by ' + format(miss, '.3f')", x=4, y=32, size=16, name="miss")
-    corner = _corner("next_", "one position on", "sum")
-    moved = chart.square(corner, ring.encode(**chart.coordinates(EXTENT)), words, size=WIDTH)
-    return chart.finish(
-        alt.hconcat(_corner("", "keys", "c"), moved, spacing=24).add_params(*parameters),
-        alt_text="Left: two keys as arrows, and a third key, a linear combination of them, as the "
-        "far corner of a parallelogram. Right: the two keys one position on, and the same "
-        "combination of them. A ring marks where the encoding puts the third key. If keys are "
-        "rotated, stretched, or sheared, the corner is in the ring, whatever the coefficients. If "
-        "a position vector is added to them, the corner misses the ring.",
-    )
-
-
-def _corner(prefix: str, title: str, corner: str) -> alt.LayerChart:
-    """Draw two keys, a parallelogram of their multiples, and an arrow to its far corner."""
-    sides, arrows = [], []
-    for share, name, word in (("first", "a", "1"), ("second", "b", "2")):
-        x, y = f"{prefix}{name}_x", f"{prefix}{name}_y"
-        row = chart.one(x=f"{share}*{x}", y=f"{share}*{y}", x2=f"{corner}_x", y2=f"{corner}_y")
-        rule = row.mark_rule(color=MUTED, strokeDash=[4, 4])
-        sides.append(rule.encode(**chart.coordinates(EXTENT), x2="x2:Q", y2="y2:Q"))
-        arrows.append(chart.arrow(x, y, BLUE, extent=EXTENT, label=word, width=2.5))
-    third = chart.arrow(f"{corner}_x", f"{corner}_y", VERMILION, extent=EXTENT, label="3", width=4)
-    words = chart.reading(f"'{title}'", x=4, y=10, size=14)
-    return chart.square(chart.plane(EXTENT), *sides, *arrows, third, words, size=WIDTH)
 
 
 def eigenvalue_map() -> Any:
