@@ -184,15 +184,9 @@ def check_inplace(xs: Mapping[str, Tensor]) -> None:
 
     Elements that share memory would be rotated twice. q and k may be slices of one fused
     projection, so they are rejected only if they begin at the same address. Compiled code can't
-    compare addresses. There, only expanded tensors are rejected, and one tensor passed as both q
-    and k. A leaf tensor that requires a gradient also raises ValueError, before q is changed.
+    compare addresses; there, only one tensor passed as both q and k is rejected.
     """
     for name, x in xs.items():
-        if x.is_leaf and x.requires_grad and torch.is_grad_enabled():
-            raise ValueError(
-                f"{name} is a leaf tensor that requires a gradient and can't be overwritten; "
-                f"pass {name}.clone(), or omit inplace"
-            )
         for stride, size in zip(x.stride(), x.shape, strict=True):
             if stride == 0 and size > 1:
                 raise ValueError(
