@@ -41,7 +41,7 @@ def angles(positions: ArrayLike, inv_freq: ArrayLike) -> Array:
     >>> angles(3, inverse_frequencies(4))
     array([[3.  , 0.03]])
     """
-    return np.multiply.outer(_real("positions", positions).ravel(), _real("inv_freq", inv_freq))
+    return np.multiply.outer(np.ravel(positions), inv_freq, dtype=np.float64)
 
 
 def rotation_matrix(position: float, inv_freq: ArrayLike) -> Array:
@@ -139,7 +139,8 @@ def _aligned(
     """
     if not isinstance(interleaved, bool):  # the string "half" would be truthy
         raise TypeError(f"interleaved is {interleaved!r}; it must be True or False")
-    rows, angle = _real("x", x), angles(positions, inv_freq)
+    rows = np.asarray(x).astype(np.float64, casting="same_kind")  # rejects complex numbers
+    angle = angles(positions, inv_freq)
     expected = (angle.shape[0], 2 * angle.shape[1])
     if rows.shape[-2:] != expected:
         raise ValueError(
@@ -159,11 +160,3 @@ def _interleave(first: Array, second: Array) -> Array:
 def _from_interleaved(x: Array, interleaved: bool) -> Array:
     """Return x; if interleaved is False, move each plane j to coordinates (j, j + d/2) first."""
     return x if interleaved else np.concatenate([x[..., 0::2], x[..., 1::2]], axis=-1)
-
-
-def _real(name: str, values: ArrayLike) -> Array:
-    """Return the values as a float64 array. Raise TypeError unless they are real numbers."""
-    array = np.asarray(values)
-    if array.dtype.kind not in "iuf":
-        raise TypeError(f"{name} has dtype {array.dtype}; it must hold real numbers (int or float)")
-    return array.astype(np.float64)

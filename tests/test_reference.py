@@ -49,3 +49,8 @@ def test_the_score_is_the_real_part_of_q_times_conjugate_k():
     q, k = np.array([1.0, 2.0]), np.array([3.0, -1.0])
     expected = ((1 + 2j) * np.conj(3 - 1j) * np.exp(1j * (7 - 3) * 0.3)).real
     assert reference.score(q, k, 7, 3, [0.3]) == pytest.approx(expected, abs=1e-14)
+
+
+def test_complex_positions_raise():
+    with pytest.raises(TypeError, match="complex128"):
+        reference.angles(1j, [0.3])
