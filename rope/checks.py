@@ -69,10 +69,8 @@ def check_number(
 
 
 def check_base(base: float, name: str = "base") -> None:
-    """Raise TypeError or ValueError unless base is a positive, finite number."""
-    check_number(name, base, above=0)
-    if base < 2.0**-960:  # below this, an int64 position times 1/base overflows float64
-        raise ValueError(f"{name} is {base}; it must be at least 1.03e-289 (1e4 is usual)")
+    """Raise TypeError or ValueError unless base is a finite number, at least 1e-9."""
+    check_number(name, base, at_least=1e-9)  # with a tiny base, angles would overflow
 
 
 def check_flag(name: str, value: bool) -> None:

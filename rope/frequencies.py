@@ -35,7 +35,7 @@ def inverse_frequencies(
     extension: a context extension that changes the frequencies, or None. seq_len: the current
     sequence length; only some extensions depend on it.
     Returns float64 `[dim/2]` on `device`, or on torch's default device if `device` is None.
-    Raises ValueError if dim is odd or below 2, if base is not finite or below 2**-960, or if the
+    Raises ValueError if dim is odd or below 2, if base is not finite or below 1e-9, or if the
     extension returns a wrong shape or non-finite values. Raises TypeError if dim is not an integer,
     base is not a number, or the extension's `scale` doesn't return float64.
     See RoFormer (arXiv 2104.09864), section 3.2.2.

@@ -49,7 +49,7 @@ CALLS = [  # (exception, words in its message, call)
     (V, "dim 0 2", lambda: inverse_frequencies(0)),
     (V, "dim 7 even 6", lambda: inverse_frequencies(7)),
     (T, "dim True int", lambda: RotaryEmbedding(True)),
-    (V, "base 0", lambda: inverse_frequencies(8, 0)),
+    (V, "base 1e-10 1e-09", lambda: inverse_frequencies(8, 1e-10)),
     (V, "base nan finite", lambda: inverse_frequencies(8, float("nan"))),
     (T, "base '1e4' float", lambda: inverse_frequencies(8, "1e4")),
     (V, "max_seq_len 0 1", lambda: RotaryEmbedding(8, 0)),
