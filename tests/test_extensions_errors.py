@@ -65,10 +65,7 @@ class ByLength(Extension):
     """An extension that divides the frequencies by the length in use and inherits `regime`."""
 
     name = "by length"
-
-    @property
-    def length_dependent(self):
-        return True
+    length_dependent = True
 
     def scale(self, inv_freq, base, seq_len=None):
         return inv_freq / (1 if seq_len is None else seq_len)

@@ -115,7 +115,7 @@ def _explained(settings: RotarySettings, length: int | None) -> list[str]:
         f"layout: {layout}",
         f"width: {width} of {settings.head_dim} coordinates of a head, {width // 2} planes",
         f"base: {settings.base:g}, frequencies {theta.max():.4g} to {theta.min():.4g}",
-        f"extension: {shorten(str(extension), 160)}, for up to {extension.reach or 'any length'}",
+        f"extension: {shorten(str(extension), 160)}",
         f"factor on cos and sin: {extension.attention_scaling:.6g}, applied by the rotation",
         f"factor on the softmax's scale: {settings.softmax_scale:.6g}, applied by the attention",
         *(axes if settings.sections else ()),

@@ -51,10 +51,6 @@ class Llama3(Extension):
                 f"low_freq_factor, which is {self.low_freq_factor}; change one of the two"
             )
 
-    @property
-    def reach(self) -> int:
-        return int(self.factor * self.original_max_position_embeddings)
-
     def scale(self, inv_freq: Tensor, base: float, seq_len: int | None = None) -> Tensor:
         turns = inv_freq * (self.original_max_position_embeddings / (2 * math.pi))
         low, width = self.low_freq_factor, self.high_freq_factor - self.low_freq_factor

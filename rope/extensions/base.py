@@ -19,7 +19,7 @@ class Extension(ABC):
     name: the extension's `rope_type` in configurations.
     To write your own extension, decorate a subclass with `@dataclass(frozen=True)`, declare its
     parameters as fields, and implement `scale`. Extensions that compare equal share tables.
-    Override `length_dependent` if the frequencies depend on the current sequence length.
+    Set `length_dependent = True` if the frequencies depend on the current sequence length.
 
     >>> @dataclass(frozen=True)
     ... class Half(Extension):
@@ -31,6 +31,7 @@ class Extension(ABC):
     """
 
     name: ClassVar[str]
+    length_dependent: ClassVar[bool] = False
 
     @abstractmethod
     def scale(self, inv_freq: Tensor, base: float, seq_len: int | None = None) -> Tensor:
@@ -53,23 +54,6 @@ class Extension(ABC):
         1.0
         """
         return 1.0
-
-    @property
-    def reach(self) -> int | None:
-        """Return the greatest length for which the extension is meant, or None if it is unknown.
-
-        >>> Default().reach
-        """
-        return None
-
-    @property
-    def length_dependent(self) -> bool:
-        """Return True if the frequencies depend on the current sequence length.
-
-        >>> Default().length_dependent
-        False
-        """
-        return False
 
     def regime(self, seq_len: int | None) -> Hashable:
         """Return a key that is the same for all lengths with the same frequencies.

@@ -39,6 +39,7 @@ class LongRoPE(Extension):
     """
 
     name: ClassVar[str] = "longrope"
+    length_dependent: ClassVar[bool] = True
     short_factor: tuple[float, ...]
     long_factor: tuple[float, ...]
     original_max_position_embeddings: int
@@ -64,16 +65,6 @@ class LongRoPE(Extension):
         assert self.factor is not None  # __post_init__ checks this
         trained = self.original_max_position_embeddings
         return math.sqrt(1 + math.log(self.factor) / math.log(trained))
-
-    @property
-    def reach(self) -> int | None:
-        if self.factor is None:
-            return None
-        return int(self.factor * self.original_max_position_embeddings)
-
-    @property
-    def length_dependent(self) -> bool:
-        return True
 
     def regime(self, seq_len: int | None) -> str | None:
         beyond = seq_len is not None and seq_len > self.original_max_position_embeddings

@@ -81,6 +81,7 @@ class DynamicNTK(Extension):
     """
 
     name: ClassVar[str] = "dynamic"
+    length_dependent: ClassVar[bool] = True
     factor: float
     original_max_position_embeddings: int
 
@@ -92,10 +93,6 @@ class DynamicNTK(Extension):
         if seq_len is None or seq_len <= trained:
             return inv_freq
         return _with_larger_base(inv_freq, self.factor * seq_len / trained - (self.factor - 1))
-
-    @property
-    def length_dependent(self) -> bool:
-        return True
 
     def regime(self, seq_len: int | None) -> int | None:
         beyond = seq_len is not None and seq_len > self.original_max_position_embeddings

@@ -70,10 +70,6 @@ class YaRN(Extension):
             return mscale(self.factor, self.mscale) / mscale(self.factor, self.mscale_all_dim)
         return mscale(self.factor)
 
-    @property
-    def reach(self) -> int:
-        return int(self.factor * self.original_max_position_embeddings)
-
     def correction_range(self, dim: int, base: float) -> tuple[float, float]:
         """Return the planes at which the ramp begins and ends, clipped to 0 ... dim - 1.
 
