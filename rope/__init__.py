@@ -39,12 +39,7 @@ else:
     def __getattr__(name: str) -> Any:
         if name not in _HOMES and name not in _SUBMODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        try:
-            module = importlib.import_module(f"{__name__}.{_HOMES.get(name, name)}")
-        except ModuleNotFoundError as error:
-            if error.name == "torch":
-                error.msg += "; pip install torch (rope.reference and rope.symbolic don't need it)"
-            raise
+        module = importlib.import_module(f"{__name__}.{_HOMES.get(name, name)}")
         # Store the attribute so that later lookups skip this function, as compiled code requires.
         return globals().setdefault(name, getattr(module, name) if name in _HOMES else module)
 

