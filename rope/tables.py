@@ -350,14 +350,8 @@ class RotaryTables(DeviceTracking):
 
     def extra_repr(self) -> str:
         """Return the settings of the tables, for `repr`."""
-        parts = [f"dim={self.dim}", f"rows={len(self.cos)}", f"base={self.base}"]
-        if self.extension != Default():
-            parts.append(f"extension={self.extension}")
-        if self.fixed_length is not None:
-            parts.append(f"fixed_length={self.fixed_length}")
-        if self.softmax_scale != 1:
-            parts.append(f"softmax_scale={self.softmax_scale:.6g}")
-        return ", ".join([*parts, f"interleaved={self.interleaved}"])
+        names = ("dim", "base", "extension", "fixed_length", "softmax_scale", "interleaved")
+        return ", ".join([f"rows={len(self.cos)}", *(f"{n}={getattr(self, n)}" for n in names)])
 
 
 def _shared_tables(
