@@ -116,7 +116,7 @@ class RotaryTables(DeviceTracking):
     torch.Size([3, 2])
     """
 
-    _fixed = ("dim", "base", "interleaved", "extension", "fixed_length")
+    _fixed = ("dim", "base", "interleaved", "extension", "attention_scaling", "fixed_length")
 
     def __init__(
         self,
@@ -135,6 +135,7 @@ class RotaryTables(DeviceTracking):
         check_flag("interleaved", interleaved)
         self.dim, self.base, self.interleaved = dim, float(base), interleaved
         self.extension = Default() if extension is None else extension
+        self.attention_scaling = self.extension.attention_scaling
         self._length_dependent = self.extension.length_dependent
         self.fixed_length: int | None = None
         self.softmax_scale = 1.0
@@ -170,15 +171,6 @@ class RotaryTables(DeviceTracking):
         tensor([1.0000, 0.0100], dtype=torch.float64)
         """
         return self._frequencies(self.fixed_length, float64_device(self.cos.device))
-
-    @property
-    def attention_scaling(self) -> float:
-        """Return the extension's factor for cos and sin, which is 1.0 for most extensions.
-
-        >>> RotaryTables(4).attention_scaling
-        1.0
-        """
-        return self.extension.attention_scaling
 
     def fix_length(self, seq_len: int | None) -> None:
         """Make a length-dependent extension use the spectrum for seq_len in every call.

@@ -137,7 +137,7 @@ def test_copies_make_their_tables_again(way):
 def test_what_the_tables_are_made_with_cannot_be_changed():
     rotary, axial = RotaryEmbedding(8, 8), MultiAxisRotaryEmbedding.axial(8)
     for module, names in (
-        (rotary, ("dim", "base", "interleaved", "extension", "fixed_length")),
+        (rotary, ("dim", "base", "interleaved", "extension", "attention_scaling", "fixed_length")),
         (axial, ("dim", "axes", "interleaved", "attention_scaling")),
     ):
         for name in names:
