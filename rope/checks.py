@@ -23,8 +23,6 @@ def check_count(name: str, value: int, smallest: int = 1) -> None:
     """Raise TypeError unless value is an integer, and ValueError unless smallest <= value <= 2**53.
 
     Compiled code doesn't check the upper bound, because the check would limit exported programs.
-
-    >>> check_count("length", 3)
     """
     compiling = torch.compiler.is_compiling()
     if type(value) is int and not compiling and smallest <= value <= FARTHEST:
@@ -54,10 +52,7 @@ def check_dim(dim: int, name: str = "dim") -> None:
 def check_number(
     name: str, value: float, *, at_least: float | None = None, above: float | None = None
 ) -> None:
-    """Raise TypeError or ValueError unless value is a finite real number within the bounds.
-
-    >>> check_number("factor", 4.0, at_least=1)
-    """
+    """Raise TypeError or ValueError unless value is a finite real number within the bounds."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} is {value!r}; it must be a real number (float)")
     if not -math.inf < value < math.inf:  # torch.compile can't trace math.isfinite

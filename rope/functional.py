@@ -1,11 +1,7 @@
 """Rotate vectors by angles whose cosines and sines are passed as tables.
 
-See the chapter "From math to PyTorch". The coordinates x_j and y_j of plane j become
-
-    x_j' = x_j cos - y_j sin,        y_j' = y_j cos + x_j sin.
-
-In complex numbers, this multiplies x_j + i y_j by e^{i m theta_j} (RoFormer, arXiv 2104.09864,
-equation 34). This module checks the arguments, and `rope.kernels` computes the result.
+See the chapter "From math to PyTorch". This module checks the arguments, and `rope.kernels`
+computes the result; `rope.kernels.formula` states the formula.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table rows.
 """
@@ -194,12 +190,7 @@ def to_bhsd(tensor_format: str, xs: Mapping[str, Tensor]) -> Mapping[str, Tensor
 
 
 def from_bhsd(tensor_format: str, xs: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Return views of tensors `[B, H, S, D]` in tensor_format. This is the inverse of `to_bhsd`.
-
-    >>> import torch
-    >>> from_bhsd("bshd", [torch.ones(1, 3, 5, 2)])[0].shape
-    torch.Size([1, 5, 3, 2])
-    """
+    """Return views of tensors `[B, H, S, D]` in tensor_format. This is the inverse of `to_bhsd`."""
     if tensor_format == "bhsd":
         return xs
     views = (x[0] if tensor_format == "thd" else x for x in xs)

@@ -110,11 +110,7 @@ def default_device(device: torch.device | str | None) -> torch.device:
 
 
 class RotaryTables(DeviceTracking):
-    """Hold the state of a `RotaryEmbedding`. For the arguments and tables, see that class.
-
-    >>> RotaryTables(4, max_seq_len=3).cos.shape
-    torch.Size([3, 2])
-    """
+    """Hold the state of a `RotaryEmbedding`. For the arguments and tables, see that class."""
 
     _fixed = ("dim", "base", "interleaved", "extension", "attention_scaling", "fixed_length")
 
@@ -154,11 +150,7 @@ class RotaryTables(DeviceTracking):
 
     @property
     def sin(self) -> Tensor:
-        """Return the sines, float32 `[N, R/2]`, scaled and shared like `cos`.
-
-        >>> RotaryTables(4, max_seq_len=3).sin[:, 0]
-        tensor([0.0000, 0.8415, 0.9093])
-        """
+        """Return the sines, float32 `[N, R/2]`, scaled and shared like `cos`."""
         return self._tensors[1]
 
     @property
@@ -352,11 +344,6 @@ def _shared_tables(
     """Return cos and sin, float32 `[N, R/2]`, shared with every module that has equal tables.
 
     inv_freq: float64 `[R/2]` on the CPU, where the tables are computed before they are moved.
-
-    >>> theta, cpu = torch.ones(1).double(), torch.device("cpu")
-    >>> cos, sin = _shared_tables(theta, 8, 1.0, cpu)
-    >>> _shared_tables(theta, 8, 1.0, cpu)[0] is cos
-    True
     """
     if torch.compiler.is_compiling() or not is_plain(inv_freq):  # don't share a tracer's tensors
         return tuple(t.to(device) for t in rotary_tables(rows, inv_freq, scale=scale))

@@ -40,19 +40,11 @@ class Extension(ABC):
         inv_freq: the plain frequencies theta_j = base**(-2j/R), float64 `[R/2]`. seq_len: the
         current sequence length; None means a length up to the trained length.
         Raises ValueError if the formula is not defined for this R or base.
-
-        >>> import rope
-        >>> Default().scale(rope.inverse_frequencies(4), 10000.0)
-        tensor([1.0000, 0.0100], dtype=torch.float64)
         """
 
     @property
     def attention_scaling(self) -> float:
-        """Return the factor by which cos and sin are multiplied. Its square multiplies the scores.
-
-        >>> Default().attention_scaling
-        1.0
-        """
+        """Return the factor on cos and sin, whose square multiplies the scores."""
         return 1.0
 
     def regime(self, seq_len: int | None) -> Hashable:
@@ -60,8 +52,6 @@ class Extension(ABC):
 
         The key is None if seq_len is None. By default, a length-dependent extension has a separate
         key for each length, and any other extension always returns None.
-
-        >>> Default().regime(10**6)
         """
         return seq_len if self.length_dependent else None
 
