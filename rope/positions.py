@@ -19,35 +19,14 @@ def packed_position_ids(
 ) -> Tensor:
     """Return the position of each token within its own sequence, for sequences packed in one row.
 
-    lengths: positive ints that sum to S; this isn't checked. Returns int64 `[S]`.
+    lengths: ints that sum to S; this isn't checked. If you have varlen attention's cumulative
+    lengths, pass cu_seqlens.diff().tolist(). Returns int64 `[S]`. Raises torch's RuntimeError if a
+    length is negative.
 
     >>> packed_position_ids([3, 2])
     tensor([0, 1, 2, 0, 1])
     """
     return torch.cat([torch.arange(length, device=device) for length in lengths])
-
-
-def cumulative_position_ids(cu_seqlens: Tensor) -> Tensor:
-    """Return each token's position in its sequence, given varlen attention's cumulative lengths.
-
-    cu_seqlens: integers `[n+1]`, 0 = c_0 <= c_1 <= ... <= c_n = S. Sequence i holds the tokens
-    c_i ... c_{i+1} - 1. Returns int64 `[S]` on the same device. The host waits for the device.
-    Raises TypeError for another dtype, and ValueError for another shape, a first value other than
-    0, or values that decrease.
-
-    >>> cumulative_position_ids(torch.tensor([0, 3, 3, 5]))
-    tensor([0, 1, 2, 0, 1])
-    """
-    check_integer("cu_seqlens", cu_seqlens)
-    bounds = cu_seqlens.long().flatten()
-    lengths, first = bounds.diff(), bounds[:1].tolist()
-    if cu_seqlens.dim() != 1 or first != [0] or bool((lengths < 0).any()):
-        raise ValueError(
-            f"cu_seqlens has shape {list(cu_seqlens.shape)} and starts with {first}; it must be "
-            "[n+1], start with 0, and never decrease; pass F.pad(lengths.cumsum(0), (1, 0))"
-        )
-    tokens = torch.arange(int(bounds[-1]), device=bounds.device)
-    return tokens - bounds[:-1].repeat_interleave(lengths, output_size=len(tokens))
 
 
 def left_padded_position_ids(attention_mask: Tensor) -> Tensor:

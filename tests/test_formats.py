@@ -9,7 +9,7 @@ from strategies import check_raises, normal, tables
 
 from rope import RotaryEmbedding, reference, rotary_embedding, rotary_embedding_qk
 from rope.axes import MixedRotaryEmbedding, MultiAxisRotaryEmbedding
-from rope.positions import cumulative_position_ids
+from rope.positions import packed_position_ids
 from rope.xpos import XPos
 
 
@@ -23,7 +23,7 @@ def stored(x, tensor_format):
 @pytest.mark.parametrize("inplace", [False, True])
 def test_other_formats_are_rotated_in_their_own_memory(tensor_format, inplace):
     q, k = normal((1, 4, 5, 8), 0), normal((1, 2, 5, 8), 1)
-    ids = cumulative_position_ids(torch.tensor([0, 3, 5]))
+    ids = packed_position_ids([3, 2])
     rotary = RotaryEmbedding(6)
     cos, sin = tables(9, 6)
     flags = {"inplace": inplace, "tensor_format": tensor_format}

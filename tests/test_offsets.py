@@ -7,7 +7,7 @@ from strategies import DTYPES, normal
 from rope import RotaryEmbedding
 from rope.extensions import DynamicNTK, YaRN
 from rope.kernels import disabled
-from rope.positions import cumulative_position_ids
+from rope.positions import packed_position_ids
 from rope.xpos import XPos
 
 STARTS = torch.tensor([30, 3, 0])
@@ -102,9 +102,10 @@ def test_exported_with_a_dynamic_batch():
 
 def test_packed_tokens_take_ids_made_of_their_sequences_starts():
     """Check packed sequences with starts, which must be passed as position ids."""
-    layer, ends, starts = LAYERS["plain"], torch.tensor([0, 2, 5]), torch.tensor([7, 30])
+    layer, lengths = LAYERS["plain"], torch.tensor([2, 3])
     x = Q[0].transpose(0, 1)  # [T, H, D]
-    ids = cumulative_position_ids(ends) + starts.repeat_interleave(ends.diff())
+    ids = packed_position_ids(lengths.tolist())
+    ids = ids + torch.tensor([7, 30]).repeat_interleave(lengths)
     packed = layer.rotate(x, ids, tensor_format="thd")
     for first, last, start in ((0, 2, 7), (2, 5, 30)):
         single = layer.rotate(x[first:last], offset=start, tensor_format="thd")

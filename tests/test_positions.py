@@ -6,18 +6,14 @@ import torch
 from hypothesis import given
 from strategies import quick
 
-from rope.positions import cumulative_position_ids, left_padded_position_ids, packed_position_ids
+from rope.positions import left_padded_position_ids, packed_position_ids
 
 
 @quick
-@given(st.lists(st.integers(0, 6), max_size=6))
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=6))
 def test_positions_restart_with_each_packed_sequence(lengths):
     counted = [n for length in lengths for n in range(length)]
-    bounds = torch.tensor([0, *torch.tensor(lengths, dtype=torch.long).cumsum(0).tolist()])
-    for dtype in (torch.int32, torch.int64):
-        assert cumulative_position_ids(bounds.to(dtype)).tolist() == counted
-    if lengths and min(lengths) > 0:
-        assert packed_position_ids(lengths).tolist() == counted
+    assert packed_position_ids(lengths).tolist() == counted
 
 
 @quick
@@ -30,20 +26,12 @@ def test_positions_start_where_the_padding_ends(padding):
         assert ids.dtype == torch.int64 and ids.tolist() == expected
 
 
-def cumulative(*values, **options):
-    return lambda: cumulative_position_ids(torch.tensor(values, **options))
-
-
 def padded(*values, **options):
     return lambda: left_padded_position_ids(torch.tensor(values, **options))
 
 
 WRONG = {
-    "floats": (cumulative(0.0, 3.0), TypeError, "float32"),
-    "two axes": (cumulative([0, 3]), ValueError, r"\[1, 2\]"),
-    "empty": (cumulative(dtype=torch.long), ValueError, r"\[0\]"),
-    "no zero": (cumulative(3, 5), ValueError, r"\[3\].* 0"),
-    "lengths": (cumulative(0, 5, 3), ValueError, r"\[3\].*cumsum"),
+    "a negative length": (lambda: packed_position_ids([5, -2]), RuntimeError, "bound"),
     "mask floats": (padded([0.0, 1.0]), TypeError, "float32"),
     "mask of one axis": (padded(0, 1), ValueError, r"\[2\].*\[B, S\]"),
     "mask of ids": (padded([0, 1, 2]), ValueError, "contains 2"),
