@@ -60,6 +60,7 @@ def projection_interleaved_to_half(
 ) -> Tensor:
     """Convert a query or key projection to the half-split layout, within each head.
 
+    `convert_state_dict` converts in both directions.
     weight: `[H*D, E]`, or a bias `[H*D]`. rotary_dim: R, or None if R = D.
     Returns a new tensor. Raises ValueError if the number of rows is not divisible by num_heads, or
     if R is odd or greater than D.
@@ -68,19 +69,6 @@ def projection_interleaved_to_half(
     tensor([0, 2, 1, 3, 4, 6, 5, 7])
     """
     return weight[interleaved_to_half(_row_numbers(weight, num_heads), rotary_dim).flatten()]
-
-
-def projection_half_to_interleaved(
-    weight: Tensor, num_heads: int, rotary_dim: int | None = None
-) -> Tensor:
-    """Convert a query or key projection to the interleaved layout, within each head.
-
-    The arguments and errors are the same as in `projection_interleaved_to_half`.
-
-    >>> projection_half_to_interleaved(torch.tensor([0, 2, 1, 3, 4, 6, 5, 7]), num_heads=2)
-    tensor([0, 1, 2, 3, 4, 5, 6, 7])
-    """
-    return weight[half_to_interleaved(_row_numbers(weight, num_heads), rotary_dim).flatten()]
 
 
 def convert_state_dict(
@@ -108,7 +96,7 @@ def convert_state_dict(
     >>> converted["q.weight"].tolist(), converted["v.weight"].tolist()
     ([0, 2, 1, 3, 4, 6, 5, 7], [0, 1, 2, 3, 4, 5, 6, 7])
     """
-    convert = projection_interleaved_to_half if to_half else projection_half_to_interleaved
+    reorder = interleaved_to_half if to_half else half_to_interleaved
     # copy() keeps the `_metadata` attribute of a module's state dict.
     converted = copy(state_dict) if isinstance(state_dict, dict) else dict(state_dict)
     widths: dict[str, int] = {}
@@ -125,12 +113,14 @@ def convert_state_dict(
                     f"{name!r} matches {pattern!r} and an earlier pattern, so it would be "
                     "converted twice; make one pattern narrower"
                 )
-            _check_rows(name, state_dict[name])
+            tensor = state_dict[name]
+            _check_rows(name, tensor)
             try:
-                converted[name] = convert(state_dict[name], num_heads, rotary_dim)
+                rows = reorder(_row_numbers(tensor, num_heads), rotary_dim)
             except ValueError as error:
                 raise ValueError(f"{name!r}: {error}") from None
-            widths[name] = len(state_dict[name]) // num_heads
+            converted[name] = tensor[rows.flatten()]
+            widths[name] = len(tensor) // num_heads
     if len(set(widths.values())) > 1:
         raise ValueError(
             f"the heads have widths {sorted(set(widths.values()))}; all widths must be equal; "

@@ -39,7 +39,10 @@ def test_projections_convert_head_by_head(shape, rotary_dim):
     expected = layouts.interleaved_to_half(heads, rotary_dim).movedim(-1, 1).flatten(0, 1)
     assert torch.equal(half, expected)
     assert half.shape == weight.shape
-    assert torch.equal(layouts.projection_half_to_interleaved(half, 3, rotary_dim), weight)
+    for to_half, start, wanted in ((True, weight, half), (False, half, weight)):
+        options = {"to_half": to_half, "rotary_dim": rotary_dim}
+        converted = layouts.convert_state_dict({"q.weight": start}, {"q.*": 3}, **options)
+        assert torch.equal(converted["q.weight"], wanted)
     half.detach().zero_()
     assert torch.equal(weight, before)
 
