@@ -2,8 +2,8 @@
 
 See the chapters "Rotation in two dimensions" and "Many dimensions". R_m rotates each of the d/2
 planes counterclockwise, plane j by the angle m theta_j, where theta_j = base**(-2j/d). The rotation
-is implemented in three independent ways (matrix, complex multiplication, elementwise), so that each
-implementation can be checked against the other two.
+is implemented in two independent ways, by a matrix and by complex multiplication, so that each
+implementation can be checked against the other.
 
 Shapes: S sequence length, d head dimension, ... any leading axes. Angles are in radians.
 """
@@ -93,23 +93,6 @@ def rotate_complex(
     rows, angle = _aligned(x, positions, inv_freq, interleaved)
     rotated = (rows[..., 0::2] + 1j * rows[..., 1::2]) * np.exp(1j * angle)
     return _from_interleaved(_interleave(rotated.real, rotated.imag), interleaved)
-
-
-def rotate_elementwise(
-    x: ArrayLike, positions: ArrayLike, inv_freq: ArrayLike, *, interleaved: bool = True
-) -> Array:
-    """Return R_m x_m for each row x_m of x, computed as x * cos + y * sin without a matrix.
-
-    Here y is x with every plane rotated by pi/2 (RoFormer, equation 34).
-    The arguments and errors are the same as in `rotate_matrix`.
-
-    >>> rotate_elementwise([[1.0, 0.0]], [1], [np.pi / 2]).round(12) + 0.0
-    array([[0., 1.]])
-    """
-    rows, angle = _aligned(x, positions, inv_freq, interleaved)
-    quarter_turned = _interleave(-rows[..., 1::2], rows[..., 0::2])
-    cos, sin = np.repeat(np.cos(angle), 2, axis=-1), np.repeat(np.sin(angle), 2, axis=-1)
-    return _from_interleaved(rows * cos + quarter_turned * sin, interleaved)
 
 
 def score(q: ArrayLike, k: ArrayLike, m: float, n: float, inv_freq: ArrayLike) -> float:

@@ -7,8 +7,6 @@ from hypothesis import strategies as st
 
 from rope import reference
 
-FORMS = (reference.rotate_matrix, reference.rotate_complex, reference.rotate_elementwise)
-
 
 def test_frequencies_by_hand_and_against_mpmath():
     theta = reference.inverse_frequencies(128)
@@ -27,13 +25,13 @@ def test_frequencies_by_hand_and_against_mpmath():
     strategies.layouts,
     st.lists(st.integers(-99, 9999), max_size=5),
 )
-def test_the_three_definitions_agree(dim, seed, interleaved, positions):
+def test_both_definitions_agree(dim, seed, interleaved, positions):
     x = np.random.default_rng(seed).standard_normal((2, len(positions), dim))
     theta = reference.inverse_frequencies(dim)
-    first, *others = (form(x, positions, theta, interleaved=interleaved) for form in FORMS)
-    assert first.shape == x.shape
-    for other in others:
-        np.testing.assert_allclose(other, first, atol=1e-14)
+    by_matrix = reference.rotate_matrix(x, positions, theta, interleaved=interleaved)
+    assert by_matrix.shape == x.shape
+    by_complex = reference.rotate_complex(x, positions, theta, interleaved=interleaved)
+    np.testing.assert_allclose(by_complex, by_matrix, atol=1e-14)
 
 
 @strategies.quick
