@@ -1,15 +1,14 @@
 """Implement xPos: rotary embedding with a decay in every plane (Sun et al., arXiv 2212.10554).
 
-In plane j, xPos multiplies the query at position m by zeta_j^{(m-c)/B} and the key at position n by
-zeta_j^{-(n-c)/B}. B is the scale base, and zeta_j = (2j/R + gamma) / (1 + gamma) with gamma = 0.4.
-The center c cancels in the score,
+In plane j, xPos multiplies the query at position m by zeta_j^{m/B} and the key at position n by
+zeta_j^{-n/B}. B is the scale base, and zeta_j = (2j/R + gamma) / (1 + gamma) with gamma = 0.4. In
+the score,
 
     q_m^T k_n = sum over j of zeta_j^{(m-n)/B} Re(q_j k_j^* e^{i (m-n) theta_j}),
 
-so the score depends on the positions only through n - m. The farther a key lies in the past, the
-less each plane contributes to the score. Fast planes decay most rapidly. The scales grow without
-bound, so far from c they overflow the dtype. The center is an argument of the layer and must not
-depend on the length of a call, because cached keys and later queries need the same center.
+the positions occur only as n - m. The farther a key lies in the past, the less each plane
+contributes to the score. Fast planes decay most rapidly. The scales grow without bound, so far from
+position 0 they overflow the dtype. For long texts, subtract the same number from all positions.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -46,8 +45,6 @@ class XPos(nn.Module):
 
     dim: the rotated width R, even. scale_base: B, the number of positions over which plane j decays
     by the factor zeta_j. base: the base of the frequencies theta_j = base**(-2j/R).
-    center: c, the position at which both scales are 1. Queries must have the same center as the
-    keys that they attend to.
     interleaved: if True, plane j holds coordinates (2j, 2j+1); if False, (j, j + R/2).
     The module has no parameters or buffers. Raises ValueError or TypeError for an invalid argument.
 
@@ -64,20 +61,18 @@ class XPos(nn.Module):
         scale_base: float = 512.0,
         base: float = 10000.0,
         *,
-        center: float = 0.0,
         interleaved: bool = False,
     ) -> None:
         super().__init__()
         check_dim(dim)
         check_number("scale_base", scale_base, above=0)
         check_base(base)
-        check_number("center", center)
         check_flag("interleaved", interleaved)
         self.dim, self.scale_base, self.base = dim, float(scale_base), float(base)
-        self.center, self.interleaved = float(center), interleaved
+        self.interleaved = interleaved
 
     def reach(self, dtype: torch.dtype = torch.float32) -> float:
-        """Return the largest distance from the center, in positions, that this dtype allows.
+        """Return the largest distance from position 0 that this dtype allows.
 
         At this distance, the scale of plane 0 reaches 2^63 in float32 and bfloat16, and 2^7 in
         float16. This is half of the dtype's exponent range; the vectors can use the other half.
@@ -105,7 +100,7 @@ class XPos(nn.Module):
         Returns q and k with unchanged shapes and dtypes. Tables and arithmetic are float32, or
         float64 if the tensor is float64.
         Raises the same errors as `rotary_embedding`. Raises ValueError if offset is negative, or if
-        a position is farther from the center than `reach(dtype)`. (Under `torch.compile` and on
+        a position is farther from 0 than `reach(dtype)`. (Under `torch.compile` and on
         CUDA, an asynchronous assertion checks the positions.)
 
         >>> XPos(4)(*torch.ones(2, 1, 1, 1, 4), offset=512)[0]
@@ -139,27 +134,22 @@ class XPos(nn.Module):
         offset: int | Tensor = 0,
         inverse: bool = False,
     ) -> Tensor:
-        """Rotate and scale k `[B, H_kv, S, D]` as `forward` does, but without q.
-
-        >>> k = torch.ones(1, 1, 2, 4)
-        >>> torch.equal(XPos(4).rotate_keys(k, offset=7), XPos(4)(k, k, offset=7)[1])
-        True
-        """
+        """Rotate and scale k `[B, H_kv, S, D]` as `forward` does, but without q."""
         return self._rotate(k, position_ids, offset, inverse, sign=-1)
 
     def _rotate(
         self, x: Tensor, position_ids: Tensor | None, offset: int | Tensor, inverse: bool, sign: int
     ) -> Tensor:
-        """Rotate x and multiply plane j by zeta_j^{sign (m-c)/B}; undo both if inverse is True."""
+        """Rotate x and multiply plane j by zeta_j^{sign m/B}; undo both if inverse is True."""
         check_heads("x", x, self.dim)
         check_flag("inverse", inverse)
         ids, start = ids_or_start(position_ids, offset, x)
         if ids is None:
             ids = torch.arange(start, start + x.shape[2], device=x.device)
-        self._check_reach(ids, x.dtype, nonnegative=isinstance(offset, Tensor))
+        self._check_reach(ids, x.dtype)
         inv_freq = inverse_frequencies(self.dim, self.base, device=x.device)
         cos, sin = rotary_tables(ids, inv_freq, dtype=torch.float64)
-        power = (ids.to(torch.float64) - self.center).unsqueeze(-1) / self.scale_base
+        power = ids.to(torch.float64).unsqueeze(-1) / self.scale_base
         scale = decay_rates(self.dim, device=x.device) ** ((-sign if inverse else sign) * power)
         # Scale before rounding, so that each table entry is rounded only once.
         cos, sin = ((table * scale).to(table_dtype(x)) for table in (cos, sin))
@@ -167,20 +157,19 @@ class XPos(nn.Module):
             cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
         return rotary_embedding(x, cos, sin, interleaved=self.interleaved, inverse=inverse)
 
-    def _check_reach(self, ids: Tensor, dtype: torch.dtype, nonnegative: bool) -> None:
-        """Raise ValueError if a position is farther from the center than the dtype allows."""
+    def _check_reach(self, ids: Tensor, dtype: torch.dtype) -> None:
+        """Raise ValueError if a position is farther from 0 than the dtype allows."""
         reach = self.reach(dtype)
         if torch.compiler.is_compiling() or ids.is_cuda:
             # Reading a value would break the traced graph or make the host wait for the GPU.
-            inside = ((ids.to(torch.float64) - self.center).abs() <= reach).all()
-            torch._assert_async(inside, f"positions must be within {reach:.0f} of the center")
-            if nonnegative:  # ids_or_start doesn't check these offsets
-                torch._assert_async((ids >= 0).all(), "offset must be at least 0")
+            inside = (ids.to(torch.float64).abs() <= reach).all()
+            torch._assert_async(inside, f"positions must be between -{reach:.0f} and {reach:.0f}")
         elif not ids.is_meta and ids.numel():
-            position = max(position_range(ids), key=lambda place: abs(place - self.center))
-            if abs(position - self.center) > reach:
+            position = max(position_range(ids), key=abs)
+            if abs(position) > reach:
                 raise ValueError(
-                    f"position {position} is {abs(position - self.center):g} away from the center, "
-                    f"{self.center:g}; {dtype} and scale_base={self.scale_base:g} allow at most "
-                    f"{math.floor(reach)}; move the center, raise scale_base, or use a wider dtype"
+                    f"position_ids contains {position}; {dtype} and scale_base="
+                    f"{self.scale_base:g} allow at most {math.floor(reach)} on either side of 0; "
+                    "subtract the same number from all positions, raise scale_base, or use a wider "
+                    "dtype"
                 )

@@ -12,7 +12,6 @@ from rope.layouts import half_to_interleaved
 from rope.xpos import XPos
 
 positions = st.integers(0, 2000)
-centers = st.integers(-1000, 3000)
 F64 = torch.float64
 # Roundings of angles up to 2,000, of exponents up to 3,000/512 ln 3.5 = 7.4, and of later steps.
 RELATIVE = 2000 * tolerance(F64, operations=4) + 7.4 * tolerance(F64, operations=8)
@@ -36,15 +35,15 @@ def law(q, k, m, n, dim, scale_base=512.0, base=10000.0):
 
 
 @quick
-@given(even, positions, positions, centers, layouts, seeds)
-def test_the_score_law(dim, m, n, center, interleaved, seed):
+@given(even, positions, positions, layouts, seeds)
+def test_the_score_law(dim, m, n, interleaved, seed):
     q, k = normal((2, dim), seed)
     expected = law(q, k, m, n, dim)
     if not interleaved:
         half = [torch.cat((x[0::2], x[1::2])) for x in (q, k)]
         assert torch.equal(half_to_interleaved(half[0]), q)
         q, k = half
-    xpos = XPos(dim, center=center, interleaved=interleaved)
+    xpos = XPos(dim, interleaved=interleaved)
     q, k = q.expand(1, 1, 1, dim), k.expand(1, 1, 1, dim)
     score = (xpos.rotate_queries(q, at(m)) * xpos.rotate_keys(k, at(n))).sum()
     # A key at a later position is amplified by up to 3.5 ** (2,000/512).
@@ -53,9 +52,9 @@ def test_the_score_law(dim, m, n, center, interleaved, seed):
 
 
 @quick
-@given(even, positions, centers, layouts, seeds)
-def test_inverse_undoes_both(dim, m, center, interleaved, seed):
-    xpos = XPos(dim, center=center, interleaved=interleaved)
+@given(even, positions, layouts, seeds)
+def test_inverse_undoes_both(dim, m, interleaved, seed):
+    xpos = XPos(dim, interleaved=interleaved)
     q, k = normal((2, 1, 2, 3, dim + 1), seed)
     back = xpos(*xpos(q, k, at(m, 0, m)), at(m, 0, m), inverse=True)
     for there, x in zip(back, (q, k), strict=True):
@@ -73,9 +72,6 @@ def test_within_reach_the_scales_take_half_of_the_exponents(dtype):
             assert half / 2 < size < 2 / half
     with pytest.raises(ValueError, match=rf"{far + 1}.*scale_base"):
         XPos(8)(x, x, offset=far + 1)
-    assert XPos(8, center=far)(x, x, offset=2 * far)[0].isfinite().all()
-    with pytest.raises(ValueError, match="scale_base"):
-        XPos(8, center=math.nextafter(XPos(8).reach(dtype), math.inf))(x, x)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -100,8 +96,8 @@ def test_positions_can_be_given_in_every_way():
 
 
 def test_decoding_with_a_cache_is_the_whole_sequence():
-    """Check that keys rotated once and cached share the center with later queries."""
-    xpos = XPos(8, scale_base=16.0, center=20)
+    """Check that keys rotated once and cached match later queries."""
+    xpos = XPos(8, scale_base=16.0)
     q, k = normal((1, 2, 40, 8), 0), normal((1, 2, 40, 8), 1)
     whole_q, whole_k = xpos(q, k)
     cache = [xpos.rotate_keys(k[:, :, n : n + 1], offset=n) for n in range(40)]
@@ -114,11 +110,16 @@ def test_rotary_embedding_torch():
     dim, length = 32, 50
     peer = peer_module.RotaryEmbedding(dim=dim, use_xpos=True)
     q, k = normal((2, 1, 2, length, dim), 0, torch.float32)
-    xpos = XPos(dim, center=length // 2, interleaved=True)
+    ours, theirs = (
+        q @ k.mT
+        for q, k in (
+            XPos(dim, interleaved=True)(q, k, torch.arange(length) - length // 2),
+            peer.rotate_queries_and_keys(q, k),
+        )
+    )
     # Their angles, up to 50, and their scales are in float32.
-    allowed = 12 * (length + 8) * torch.finfo(torch.float32).eps
-    for ours, theirs in zip(xpos(q, k), peer.rotate_queries_and_keys(q, k), strict=True):
-        torch.testing.assert_close(ours, theirs.detach(), rtol=0, atol=allowed)
+    allowed = 12 * (length + 8) * torch.finfo(torch.float32).eps * float(ours.abs().max())
+    torch.testing.assert_close(ours, theirs.detach(), rtol=0, atol=allowed)
 
 
 def test_compiles_without_a_break():
@@ -131,8 +132,6 @@ def test_compiles_without_a_break():
         assert torch.equal(ours, theirs)
     with pytest.raises(RuntimeError, match="144760"):
         compiled(q, k, ids + 10**6, inverse=True)
-    with pytest.raises(RuntimeError, match="offset"):
-        compiled(q, k, offset=at(-1, 2))
 
 
 Q = torch.ones(1, 2, 3, 8)
@@ -140,7 +139,6 @@ V, T = ValueError, TypeError
 BAD = [  # (call, exception, words in its message)
     (lambda: XPos(7), V, "dim 7"),
     (lambda: XPos(8, 0.0), V, "scale_base 0.0"),
-    (lambda: XPos(8, center=float("nan")), V, "center nan"),
     (lambda: XPos(8, interleaved=1), T, "interleaved 1"),
     (lambda: XPos(8)(Q, Q, offset=18_000), V, "18002 scale_base=512 17847"),
     (lambda: XPos(8)(Q, Q, offset=17_846), V, "17848"),
