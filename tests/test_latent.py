@@ -118,7 +118,7 @@ def test_dropped_and_shifted_is_recomputed_without_what_was_dropped(kind, absorb
     layer(x[:, :9], cache=cache)
     latents = cache.keys[..., 4:].clone()
     dropped = (cache.positions >= 2) & (cache.positions < 5)
-    cache.drop(dropped)
+    cache.keep(~dropped)
     cache.shift(-3, cache.positions >= 5)
     after = torch.cat(
         [layer(piece, cache=cache, absorbed=absorbed) for piece in x[:, 9:].split((2, 1), 1)], dim=1

@@ -69,7 +69,7 @@ class KVCache:
     def positions(self) -> Tensor:
         """Return the position of the token in each slot, int64 `[B, N]`; -1 for an empty slot.
 
-        Don't write to this tensor; use `shift`, `drop`, and `keep`.
+        Don't write to this tensor; use `shift` and `keep`.
         """
         return self.slots.positions
 
@@ -90,10 +90,6 @@ class KVCache:
         rotary, seq_len: see `read`; if the policy is "plain", every call requires rotary.
         Raises ValueError for shapes or devices that don't fit, too many tokens, or tensors that
         record gradients, and TypeError for another dtype. After an error, the cache is unchanged.
-
-        >>> cache = KVCache(1, 1, 2, 4)
-        >>> cache.append(torch.ones(1, 1, 2, 4), torch.ones(1, 1, 2, 4))[0].shape
-        torch.Size([1, 1, 2, 4])
         """
         self.check(k, v, position_ids)
         slots, size, rotated = self.slots, k.shape[2], k
@@ -153,22 +149,18 @@ class KVCache:
         """
         self.slots.shift(delta, slots)
 
-    def drop(self, mask: Tensor) -> None:
-        """Empty the slots where the mask, bool `[B, N]`, is True; other tokens don't move.
+    def keep(self, mask: Tensor) -> None:
+        """Empty all slots except those where the mask, bool `[B, N]`, is True; no token moves.
 
         Synchronizes with the device.
-        Raises ValueError or TypeError, without changing anything, if mask doesn't fit the cache.
+        Raises ValueError, without changing anything, if mask doesn't fit the cache.
 
         >>> cache, x = KVCache(1, 1, 4, 2), torch.ones(1, 1, 3, 2)
         >>> _ = cache.append(x, x)
-        >>> cache.drop(cache.positions == 1)
+        >>> cache.keep(cache.positions != 1)
         >>> cache.positions
         tensor([[ 0, -1,  2, -1]])
         """
-        self.slots.keep(~mask)
-
-    def keep(self, mask: Tensor) -> None:
-        """Empty all slots except those where the mask, bool `[B, N]`, is True; see `drop`."""
         self.slots.keep(mask)
 
     def reset(self) -> None:
