@@ -6,7 +6,6 @@ which transformers computes in float32.
 
 import copy
 import functools
-import inspect
 
 import pytest
 import torch
@@ -16,7 +15,6 @@ from strategies import tolerance
 import rope
 from rope.adapters import parts
 from rope.adapters.transformers import PositionEmbeddings, restore, use_rope
-from rope.extensions import Default
 
 transformers = pytest.importorskip("transformers")
 transformers.logging.set_verbosity_error()  # no warnings about missing token ids
@@ -25,7 +23,6 @@ LENGTH, VOCABULARY = 24, 48
 SIZES = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=64)
 SIZES |= dict(num_key_value_heads=2, intermediate_size=32, vocab_size=VOCABULARY)
 SIZES |= dict(initializer_range=0.3, pad_token_id=0, bos_token_id=None, eos_token_id=None)
-GPTJ = dict(n_embd=32, n_head=4, n_layer=2, rotary_dim=4)
 LLAMA3 = dict(rope_type="llama3", rope_theta=1e4, factor=8.0, original_max_position_embeddings=16)
 LLAMA3 |= dict(low_freq_factor=1.0, high_freq_factor=4.0)
 YARN = dict(rope_type="yarn", rope_theta=1e4, factor=4.0, original_max_position_embeddings=16)
@@ -54,11 +51,9 @@ MODELS = {
     "SmolLM3": dict(no_rope_layers=[1, 0]),
     "Exaone4": SLIDING,
     "DeepseekV3": LATENT,
-    "GPTJ": GPTJ | dict(rotary=True),  # as in its published configuration
-    "CodeGen": GPTJ | dict(n_ctx=64),
 }
 # Expected calls of our rotation: one per layer that rotates; 2 if not listed.
-ROTATING = {"Cohere2": 1, "SmolLM3": 1, "Exaone4": 1, "GPTJ": 0, "CodeGen": 0}
+ROTATING = {"Cohere2": 1, "SmolLM3": 1, "Exaone4": 1}
 
 
 def build(name, **more):
@@ -98,7 +93,7 @@ def logits(model, **options):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_logits_and_gradients_are_those_of_the_model(name, monkeypatch):
-    """Check that our function runs once per rotating layer; GPT-J calls its own with our tables."""
+    """Check that our function runs once per rotating layer."""
     calls, results, rotate = [], [], parts.rotary_embedding_qk
 
     def counted(*args, **options):
@@ -130,13 +125,13 @@ def test_a_padded_batch_is_continued_with_the_same_tokens(name):
         assert float((a - b).abs().max()) <= bound(a)
 
 
-@pytest.mark.parametrize("name", ["Llama", "Gemma3", "GPTJ"])
+@pytest.mark.parametrize("name", ["Llama", "Gemma3"])
 def test_other_models_of_the_class_keep_their_own_and_restore_undoes_it(name):
     other, model = build(name), build(name)
     before = logits(other)
     use_rope(model)
     kinds = [type(module) for module in model.modules()]
-    assert (PositionEmbeddings in kinds) == (name != "GPTJ")
+    assert PositionEmbeddings in kinds
     use_rope(model)  # a second call must change nothing
     assert [type(module) for module in model.modules()] == kinds
     assert torch.equal(logits(other), before)
@@ -208,25 +203,6 @@ def test_models_compiled_one_after_the_other_keep_their_own_frequencies():
         assert float((result - expected).abs().max()) <= slack
 
 
-@pytest.mark.parametrize("name", ["GPTJ", "CodeGen"])
-def test_the_oldest_models_get_exact_tables(name, monkeypatch):
-    """Compare logits far from the start with those of a model whose own tables are exact."""
-    far = dict(max_position_embeddings=1 << 16, rotary_dim=8)
-    ids = dict(position_ids=65_000 + torch.arange(LENGTH)[None])
-
-    def exact(rows, width):
-        theta = list(map(float, truth.spectrum(width, 1e4, Default(), rows)))
-        angles = torch.from_numpy(rope.reference.angles(torch.arange(rows), theta))
-        return torch.cat((angles.sin(), angles.cos()), dim=1)
-
-    theirs, ours = build(name, **far).double(), use_rope(build(name, **far).double())
-    monkeypatch.setitem(vars(inspect.getmodule(type(ours))), "create_sinusoidal_positions", exact)
-    expected = logits(build(name, **far).double(), **ids)
-    error, usual = (float((logits(m, **ids) - expected).abs().max()) for m in (ours, theirs))
-    assert error <= bound(expected) < usual / 8
-    assert torch.equal(logits(restore(ours), **ids), logits(theirs, **ids))
-
-
 def test_other_models_raise_and_stay_unchanged():
     tiny = dict(n_embd=32, n_head=4, n_layer=1, vocab_size=8)
     vision = dict(rope_parameters={"rope_type": "default", "mrope_section": [1, 1, 2]})
@@ -243,7 +219,9 @@ def test_other_models_raise_and_stay_unchanged():
             transformers.Llama4TextConfig(**SIZES, num_local_experts=1)
         ),
         "alibi.*True": build("Falcon", alibi=True),
-        "rotary.*False": build("GPTJ", rotary=False),
+        "no rotary module": transformers.GPTJForCausalLM(
+            transformers.GPTJConfig(**tiny, rotary_dim=4)
+        ),
         "inv_freq": changed_by_hand(),
         r"M-RoPE.*\[1, 1, 2\].*MultiAxisRotaryEmbedding": transformers.Qwen2VLTextModel(vision),
     }

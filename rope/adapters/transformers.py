@@ -13,10 +13,9 @@ import inspect
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from rope.adapters.parts import ByTables, PositionEmbeddings
-from rope.module import RotaryEmbedding
 
 Model = TypeVar("Model", bound=nn.Module)
 __all__ = ["PositionEmbeddings", "restore", "use_rope"]
@@ -31,10 +30,10 @@ def use_rope(model: Model) -> Model:
     """Replace the rotation of a loaded model in place, and return the model.
 
     model: a transformers model whose attention calls `apply_rotary_pos_emb` (Llama, Mistral, Qwen,
-    Gemma, Phi, GPT-NeoX, Cohere, and most others). GPT-J and CodeGen keep their own function, but
-    use exact tables. Layers that don't rotate and other models of the same class stay unchanged. If
-    a model is unpickled in another process, call `use_rope` again. If the frequencies depend on the
-    sequence length, fix the length before you use torch.compile, for example with
+    Gemma, Phi, GPT-NeoX, Cohere, and most others, but not GPT-J and CodeGen). Layers that don't
+    rotate and other models of the same class stay unchanged. If a model is unpickled in another
+    process, call `use_rope` again. If the frequencies depend on the sequence length, fix the length
+    before you use torch.compile, for example with
     `model.model.rotary_emb.layers["all"].fix_length`.
     Raises TypeError if model is not a module, ValueError if use_rope doesn't support the model or
     if its frequencies were changed by hand, and the errors of `RotaryEmbedding.from_config`. After
@@ -55,21 +54,18 @@ def use_rope(model: Model) -> Model:
         if hasattr(part, "mrope_section"):
             reason = f"its positions have several axes (M-RoPE, sections {part.mrope_section})"
             raise _error(model, reason, "use rope.axes.MultiAxisRotaryEmbedding.from_config")
-    # Up to transformers 5.23, these are the attention layers; from 5.24 on, the rotary module.
-    gptj: list[Any] = [part for part in model.modules() if hasattr(part, "pos_embd_dim")]
     places = [
         (parent, name, child)
         for parent, name, child in _children(model)
         if type(child).__name__.endswith("RotaryEmbedding") and hasattr(child, "config")
     ]
     functions = _functions(model)
-    if not (functions or places or gptj):
+    if not (functions or places):
         raise _error(model, "it doesn't rotate its queries and keys", "there is nothing to replace")
-    if not functions or not (places or gptj):
+    if not (functions and places):
         raise _error(model, "it has no rotary module, or no layer that uses one")
     with torch.device("cpu"):
         replacements = {child: _tables(model, child) for *_, child in places}
-        sinusoids = [_sinusoids(model, attention) for attention in gptj]
     for parent, name, child in places:
         buffer = next(child.buffers())
         if not buffer.is_meta:  # assigning parameters to a meta model doesn't move its buffers
@@ -83,9 +79,6 @@ def use_rope(model: Model) -> Model:
             # If a file has both functions, each model calls the function for its layout.
             both = NAMES[1] in file
             file[function] = ByTables(original, function == NAMES[1] if both else layout)
-    for attention, table in zip(gptj, sinusoids, strict=True):
-        attention.__dict__["replaced"] = attention.embed_positions
-        attention.embed_positions = table.to(attention.embed_positions.device)
     return model
 
 
@@ -94,9 +87,6 @@ def restore(model: Model) -> Model:
     for parent, name, child in _children(model):
         if isinstance(child, PositionEmbeddings):
             setattr(parent, name, child.__dict__["replaced"])
-    for part in model.modules():
-        if hasattr(part, "pos_embd_dim") and "replaced" in part.__dict__:
-            part.embed_positions = part.__dict__.pop("replaced")
     return model
 
 
@@ -155,10 +145,3 @@ def _tables(model: nn.Module, rotary: Any) -> PositionEmbeddings:
         ):
             raise _error(model, f"{name} in its rotary module differs from its configuration")
     return tables
-
-
-def _sinusoids(model: Any, attention: Any) -> Tensor:
-    """Return the table for GPT-J's buffer, `[N, R]`: the sines, then the cosines."""
-    rows = len(attention.embed_positions)
-    rotary = RotaryEmbedding.from_config(model.config, max_seq_len=rows)
-    return torch.cat((rotary.sin[:rows], rotary.cos[:rows]), dim=-1)
