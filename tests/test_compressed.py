@@ -5,7 +5,7 @@ import torch
 from strategies import normal
 
 from rope import RotaryEmbedding, reference
-from rope.attention.compressed import CompressedAttention, CompressedCache
+from rope.book.compressed import CompressedAttention, CompressedCache
 from rope.extensions import YaRN
 
 DOUBLE = torch.float64

@@ -21,7 +21,7 @@ FLOORS = (
     "layouts axes xpos attention parallel adapters",
     "diagnose",
     # The book, from which the library imports nothing.
-    "book.__init__ book.judge book.tolerance book.measured",
+    "book.__init__ book.compressed book.judge book.tolerance book.measured",
     "book.training book.model",
     "book.figures",
     "book.mime",

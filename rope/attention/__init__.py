@@ -4,20 +4,16 @@
 - `latent`: DeepSeek-V2's latent attention;
 - `decoding`: one attention call of either layer above, with or without a cache;
 - `cache`, `cache_positions`: a cache of earlier tokens' keys and values, and their positions;
-- `masks`: attention masks for causality, windows, sinks, and packed sequences;
-- `compressed`: DeepSeek-V4's attention, which also rotates values, and its cache.
+- `masks`: attention masks for causality, windows, sinks, and packed sequences.
 """
 
 from rope.attention.cache import KVCache
-from rope.attention.compressed import CompressedAttention, CompressedCache
 from rope.attention.latent import LatentAttention
 from rope.attention.layer import RotaryAttention
 from rope.attention.masks import build_attention_mask, segment_ids
 from rope.positions import packed_position_ids
 
 __all__ = [
-    "CompressedAttention",
-    "CompressedCache",
     "KVCache",
     "LatentAttention",
     "RotaryAttention",

@@ -1,5 +1,7 @@
 """Compute DeepSeek-V4's attention, with rotated values and compressed entries.
 
+See the chapter "When values are rotated too".
+
 One vector per token is both key and value, and is cached in rotated form. The output is rotated
 back by the query's position:
 
