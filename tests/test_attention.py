@@ -11,11 +11,10 @@ from rope.attention import (
     KVCache,
     LatentAttention,
     RotaryAttention,
-    packed_position_ids,
     segment_ids,
 )
 from rope.book.training.linear import linear_attention
-from rope.positions import left_padded_position_ids
+from rope.positions import left_padded_position_ids, packed_position_ids
 
 DOUBLE = torch.float64
 KINDS = {

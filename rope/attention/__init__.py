@@ -11,13 +11,11 @@ from rope.attention.cache import KVCache
 from rope.attention.latent import LatentAttention
 from rope.attention.layer import RotaryAttention
 from rope.attention.masks import build_attention_mask, segment_ids
-from rope.positions import packed_position_ids
 
 __all__ = [
     "KVCache",
     "LatentAttention",
     "RotaryAttention",
     "build_attention_mask",
-    "packed_position_ids",
     "segment_ids",
 ]

@@ -11,9 +11,10 @@ from typing import Any
 import altair as alt
 from torch import Tensor
 
-from rope.attention import packed_position_ids, segment_ids
+from rope.attention import segment_ids
 from rope.book.figures import Picture, chart, picture, shapes, subplots
 from rope.book.figures.style import BLUE, GRID, INK, MUTED, VERMILION
+from rope.positions import packed_position_ids
 
 TOKENS = 12
 THETA = 0.35
