@@ -174,22 +174,6 @@ def test_positions_of_qwen25_have_seconds(step):
     assert torch.equal(mrope_position_ids([2, (4, 15, 2, step), 4]), theirs)
 
 
-def test_positions_of_qwen3_omni_are_real_times():
-    theirs = pytest.importorskip("transformers.models.qwen3_omni_moe.modeling_qwen3_omni_moe")
-    model = theirs.Qwen3OmniMoePreTrainedModelForConditionalGeneration
-    names = ("image_token_id", "video_token_id", "audio_token_id", "audio_start_token_id")
-    config = SimpleNamespace(**{name: i for i, name in enumerate(names, 10)})
-    config.vision_start_token_id, config.position_id_per_seconds = 20, 13
-    stub = SimpleNamespace(config=config, spatial_merge_size=2)
-    stub.get_llm_pos_ids_for_vision = model.get_llm_pos_ids_for_vision.__get__(stub)
-    tokens, grid = torch.tensor([[1, 1, 20, *[11] * 24, 1, 1]]), torch.tensor([[4, 6, 4]])
-    video = {"video_grid_thw": grid, "second_per_grids": torch.tensor([0.5])}
-    ids, _ = model.get_rope_index(stub, tokens, attention_mask=tokens > 0, **video)
-    ours = mrope_position_ids([3, (4, 3, 2, 6.5), 2], real_times=True)
-    assert ours.dtype == F64 and ours[0, -1] == 24.5
-    assert torch.equal(ours, ids[:, 0].double())
-
-
 def test_text_after_a_long_video_is_not_as_in_transformers():
     """Check that text starts after the largest position, as in arXiv 2409.12191, section 2.1.
 

@@ -40,15 +40,14 @@ def grid_positions(*sizes: int, device: torch.device | str | None = None) -> Ten
 def mrope_position_ids(
     segments: Iterable[Segment],
     *,
-    real_times: bool = False,
     device: torch.device | str | None = None,
 ) -> Tensor:
     """Return each token's time, height, and width, int64 `[3, S]`, for text mixed with vision.
 
     segments: an int n stands for n text tokens, and (t, h, w) for a grid of vision tokens (after
     patches are merged). (t, h, w, step) stands for a video with `step` positions per frame, rounded
-    down. In Qwen2.5-VL, step is tokens per second times seconds per frame.
-    real_times: if True, don't round (as in Qwen3-Omni); the result is then float64.
+    down. In Qwen2.5-VL, step is tokens per second times seconds per frame. (Qwen3-Omni doesn't
+    round times, so compute its positions yourself.)
     Each segment starts one position after the largest position so far. This is the paper's rule:
     text after a video starts after the last frame, however many frames there are.
     Raises TypeError or ValueError for any other segment and for sizes below 1.
@@ -58,26 +57,23 @@ def mrope_position_ids(
             [0, 1, 2, 2, 3, 3, 4],
             [0, 1, 2, 3, 2, 3, 4]])
     """
-    dtype = torch.float64 if real_times else torch.int64
-    parts = [torch.empty(3, 0, dtype=dtype, device=device)]
-    start: float = 0
+    parts = [torch.empty(3, 0, dtype=torch.int64, device=device)]
+    start = 0
     for number, segment in enumerate(segments):
         name = f"segments[{number}]"
         if not isinstance(segment, (tuple, list)):
             check_count(name, segment, smallest=0)
-            part = torch.arange(segment, dtype=dtype, device=device).expand(3, -1)
-            span: float = segment
+            part, span = torch.arange(segment, device=device).expand(3, -1), segment
         else:
             *sizes, step = segment if len(segment) == 4 else (*segment, 1)
             for axis, size in enumerate(sizes):
                 check_count(f"{name}[{axis}]", size)
             check_number(f"{name}[3]", step, at_least=0)
             # In float32, a product could round to the other side of an integer.
-            times = [frame * float(step) for frame in range(sizes[0])]
-            times = times if real_times else [floor(each) for each in times]
-            cells = grid_positions(*sizes, device=device)
-            part, span = cells.to(dtype), 1 + max(times[-1], sizes[1] - 1, sizes[2] - 1)
-            part[0] = torch.tensor(times, dtype=dtype, device=device)[cells[0]]
+            times = [floor(frame * float(step)) for frame in range(sizes[0])]
+            part = grid_positions(*sizes, device=device)
+            span = 1 + max(times[-1], sizes[1] - 1, sizes[2] - 1)
+            part[0] = torch.tensor(times, device=device)[part[0]]
         parts.append(part + start)
         start += span
     return torch.cat(parts, dim=1)
