@@ -271,7 +271,7 @@ def test_the_command_knows_its_device(monkeypatch, capsys):
     about = program.metadata(device)
     jobs = program.make_jobs(chosen, device, about["versions"])
     assert {name.partition(":")[0] for name in jobs} == set(program.SUITES) - {"correctness"}
-    assert len(jobs) == 28 + 4 + 42 and about["device"]["gpu"]
+    assert len(jobs) == 18 + 4 + 36 and about["device"]["gpu"]
 
 
 def test_every_gpu_record_is_complete_and_on_the_page():

@@ -19,7 +19,6 @@ from torch import Tensor
 from rope.book.measured.bench.cases import Case
 from rope.frequencies import inverse_frequencies, rotary_tables
 from rope.functional import rotary_embedding_qk
-from rope.kernels.cpu import in_blocks
 from rope.kernels.formula import formula
 
 BASE, DECODED = 10000.0, 4095
@@ -62,7 +61,6 @@ class Baseline:
     """Describe a rotation to time, and the layouts and devices that it supports.
 
     prepare: a function from tables to the call that is timed.
-    rounds_more: True if the rotation computes in the dtype of q and k or from float32 angles.
     """
 
     name: str
@@ -70,7 +68,6 @@ class Baseline:
     prepare: Callable[[Tables], Rotate]
     layouts: tuple[str, ...] = ("half", "interleaved")
     devices: tuple[str, ...] = ("cpu", "cuda")
-    rounds_more: bool = False
 
     def unsupported(self, case: Case, device: torch.device) -> str:
         """Return why this baseline can't run the case on the device, or "" if it can."""
@@ -83,19 +80,6 @@ def ours(tables: Tables) -> Rotate:
     """Return this package's rotation of q and k; the package chooses the kernel for the device."""
     cos, sin, interleaved = tables.cos, tables.sin, tables.case.interleaved
     return lambda q, k: rotary_embedding_qk(q, k, cos, sin, interleaved=interleaved)
-
-
-def ours_without_compiler(tables: Tables) -> Rotate:
-    """Return the rotation that this package runs on a CPU if its C loop was not built."""
-    cos, sin, interleaved = tables.cos[None, None], tables.sin[None, None], tables.case.interleaved
-
-    def rotate(q: Tensor, k: Tensor) -> Pair:
-        results = torch.empty_like(q), torch.empty_like(k)
-        in_blocks(q, results[0], cos, sin, interleaved)
-        in_blocks(k, results[1], cos, sin, interleaved)
-        return results
-
-    return rotate
 
 
 def plain_formula(tables: Tables) -> Rotate:
@@ -115,16 +99,6 @@ def transformers(tables: Tables) -> Rotate:
     apply = import_module(f"transformers.models.{model}.modeling_{model}").apply_rotary_pos_emb
     cos, sin = tables.doubled()
     return lambda q, k: apply(q, k, cos, sin)
-
-
-def rotary_embedding_torch(tables: Tables) -> Rotate:
-    """Return `apply_rotary_emb` with precomputed angles; each call still computes cos and sin.
-
-    That package's own layer caches angles: equally fast with many tokens but slower with few.
-    """
-    apply = import_module("rotary_embedding_torch").apply_rotary_emb
-    freqs = tables.angles.float().repeat_interleave(2, dim=-1)
-    return lambda q, k: (apply(freqs, q), apply(freqs, k))
 
 
 def liger(tables: Tables) -> Rotate:
@@ -149,16 +123,13 @@ def flash_attn(tables: Tables) -> Rotate:
     return lambda q, k: (rotate(q), rotate(k))
 
 
-_RET = "rotary-embedding-torch"
 #: Every baseline, this package first. Figures and records use these names.
 BASELINES = (
     Baseline("rope", "torch", ours),
-    Baseline("rope without a compiler", "torch", ours_without_compiler, devices=("cpu",)),
     Baseline("plain formula", "torch", plain_formula),
     Baseline("formula compiled", "torch", compiled(plain_formula)),
-    Baseline("transformers", "transformers", transformers, rounds_more=True),
-    Baseline("transformers compiled", "transformers", compiled(transformers), rounds_more=True),
-    Baseline(_RET, _RET, rotary_embedding_torch, layouts=("interleaved",), rounds_more=True),
-    Baseline("Liger", "liger-kernel", liger, ("half",), ("cuda",), rounds_more=True),
-    Baseline("flash-attn", "flash-attn", flash_attn, devices=("cuda",), rounds_more=True),
+    Baseline("transformers", "transformers", transformers),
+    Baseline("transformers compiled", "transformers", compiled(transformers)),
+    Baseline("Liger", "liger-kernel", liger, ("half",), ("cuda",)),
+    Baseline("flash-attn", "flash-attn", flash_attn, devices=("cuda",)),
 )

@@ -9,11 +9,9 @@ during the clearing, so only the device's time is measured.
 
 from __future__ import annotations
 
-import ctypes
 import math
 import random
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any
 
 import torch
@@ -68,19 +66,6 @@ def _times(call: Call, device: torch.device, seconds: float, back_to_back: bool)
         return [milliseconds / 1000 for milliseconds in times]
     timer = Timer("call()", globals={"call": call}, num_threads=torch.get_num_threads())
     return timer.blocked_autorange(min_run_time=seconds).times
-
-
-def keep_memory() -> None:
-    """Make glibc keep freed memory in the process.
-
-    By default, glibc may return freed memory to the system, depending on earlier allocations. The
-    same `clone()` can then be four times as slow in one program as in another, because it needs new
-    pages. Without glibc, this function does nothing.
-    """
-    with suppress(OSError, AttributeError, TypeError):
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(-4, 0)  # M_MMAP_MAX: never map a block by itself
-        mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD: return no memory to the system
 
 
 class Traffic(TorchDispatchMode):

@@ -11,8 +11,6 @@ from typing import Any
 
 from rope.book.measured.bench.cases import Case
 
-COPIES = ("copy", "clone")
-
 
 def times(record: dict[str, Any], case: Case) -> dict[str, dict[str, Any]]:
     """Return a case's times, keyed by name. Raise KeyError if the record lacks the case."""
@@ -27,9 +25,7 @@ def ratio(record: dict[str, Any], case: Case, name: str, over: str = "copy") -> 
     return lines[name]["median"] / lines[over]["median"]
 
 
-def by_length(
-    record: dict[str, Any], case: Case, over: str = "copy"
-) -> tuple[list[int], dict[str, list[float]]]:
+def by_length(record: dict[str, Any], case: Case) -> tuple[list[int], dict[str, list[float]]]:
     """Return the lengths S and, for each baseline, the `ratio` at each length (NaN if not timed).
 
     The cases match `case` except in their lengths and numbers of heads. The longest sequences have
@@ -43,7 +39,5 @@ def by_length(
     ]
     names = dict.fromkeys(name for other in alike for name in times(record, other))
     return [other.seq for other in alike], {
-        name: [ratio(record, other, name, over) for other in alike]
-        for name in names
-        if name not in COPIES
+        name: [ratio(record, other, name) for other in alike] for name in names if name != "copy"
     }

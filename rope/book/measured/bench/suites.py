@@ -21,7 +21,7 @@ import torch
 from rope.book.measured.baselines import Baseline, Pair, make_tables, ours, plain_formula
 from rope.book.measured.bench.cases import Case
 from rope.book.measured.bench.correctness import check_baseline
-from rope.book.measured.meters import SEED, Call, keep_memory, time_all
+from rope.book.measured.meters import SEED, Call, time_all
 
 Effort = dict[str, Any]
 #: How long each call is timed: keyword arguments for `rope.book.measured.meters.time_all`.
@@ -41,24 +41,21 @@ def first_line(error: Exception) -> str:
 def measure(
     case: Case, baselines: Sequence[Baseline], device: torch.device, effort: Effort
 ) -> dict[str, Any]:
-    """Check every baseline, then time the correct baselines and two plain copies.
+    """Check every baseline, then time the correct baselines and a copy into existing tensors.
 
-    "copy" fills existing tensors and "clone" allocates new tensors. Returns a dict: "case" holds
-    the case, "times" maps each name to {"median": seconds per call}, and "not timed" maps every
-    other baseline to the reason why it wasn't timed.
+    Returns a dict: "case" holds the case, "times" maps each name to {"median": seconds per call},
+    and "not timed" maps every other baseline to the reason why it wasn't timed.
     """
     torch.compiler.reset()  # otherwise torch stops compiling after a few shapes
-    if device.type == "cpu":
-        keep_memory()
     tables, inputs = make_tables(case, device), random_pair(case, device, SEED)
-    calls = {"copy": copy_of(inputs), "clone": lambda: [x.clone() for x in inputs]}
+    calls: dict[str, Call] = {"copy": copy_of(inputs)}
     not_timed: dict[str, str] = {}
     for baseline in baselines:
         reason = baseline.unsupported(case, device)
         if not reason:
             try:
                 rotate = baseline.prepare(tables)
-                reason = check_baseline(baseline, rotate, tables, inputs)
+                reason = check_baseline(rotate, tables, inputs)
                 if not reason:
                     calls[baseline.name] = partial(rotate, *inputs)
             except Exception as error:
@@ -78,18 +75,11 @@ def copy_of(inputs: Pair) -> Call:
 
 
 def random_pair(case: Case, device: torch.device, seed: int) -> Pair:
-    """Return random normal q `[B, H, S, D]` and k `[B, H_kv, S, D]`, stored in the case's order."""
+    """Return random normal q `[B, H, S, D]` and k `[B, H_kv, S, D]`."""
     generator = torch.Generator(device).manual_seed(seed)
-    empty = partial(torch.empty, dtype=case.torch_dtype, device=device)
-
-    def one(heads: int) -> torch.Tensor:
-        if case.storage == "[B,H,S,D]":
-            x = empty(case.batch, heads, case.seq, case.head_dim)
-        else:
-            x = empty(case.batch, case.seq, heads, case.head_dim).transpose(1, 2)
-        return x.normal_(generator=generator)
-
-    return one(case.heads), one(case.kv_heads)
+    settings: Any = dict(generator=generator, dtype=case.torch_dtype, device=device)
+    q = torch.randn(case.batch, case.heads, case.seq, case.head_dim, **settings)
+    return q, torch.randn(case.batch, case.kv_heads, case.seq, case.head_dim, **settings)
 
 
 def measure_decoding(batch: int, device: torch.device, effort: Effort) -> dict[str, Any]:
@@ -147,26 +137,23 @@ def captured(call: Call) -> Call:
 
 
 def tile_cases() -> Iterator[Case]:
-    """Yield prompts and single tokens in bfloat16, and a float16 prompt, per width and layout."""
+    """Yield prompts and single tokens in bfloat16, per width and layout."""
     for width, interleaved in product((64, 128, 256), (False, True)):
         one = Case(1, 32, 8, 1, width, "bfloat16", interleaved)
         yield from (replace(one, seq=length) for length in PREFILL)
         yield from (replace(one, batch=batch) for batch in DECODING)
-        yield replace(one, seq=PREFILL[1], dtype="float16")
 
 
 def tile_candidates(case: Case) -> list[tuple[int, int, int]]:
     """Return the tiles (tokens, heads, warps) to try: 32 to 1,024 planes of each head per warp.
 
-    For a single token, tiles have one token and up to four warps. float16 moves as many bytes as
-    bfloat16, so only tiles with four heads are tried in float16, as a spot check.
+    For a single token, tiles have one token and up to four warps.
     """
     planes = case.head_dim // 2
     tokens = (1,) if case.seq == 1 else TOKENS
-    heads = HEADS[-1:] if case.dtype == "float16" else HEADS
     return [
         (t, h, w)
-        for t, h, w in product(tokens, heads, WARPS)
+        for t, h, w in product(tokens, HEADS, WARPS)
         if (32 * w <= t * planes <= 1024 * w if case.seq > 1 else w <= 4)
     ]
 
