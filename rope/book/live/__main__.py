@@ -15,11 +15,11 @@ def main() -> int:
     """Write the bundle, add the buttons, and return the exit status. Run in the book's folder."""
     html = Path("_build/html")
     try:
-        sizes = write_bundle(Path("_build/live"), html / "_static" / "live")
+        parts = write_bundle(Path("_build/live"), html / "_static" / "live")
     except Unavailable as error:
         print(f"No Run buttons were added: {error}", file=sys.stderr)
         return UNAVAILABLE
-    counts = add_buttons(html, Path("chapters"), sizes)
+    counts = add_buttons(html, Path("chapters"), parts)
     print(f"{sum(counts.values())} cells run in {len(counts)} pages.")
     return 0
 

@@ -28,7 +28,7 @@ PACKAGES = ("mpmath", "sympy")
 
 HERE = Path(__file__).parent
 PACKAGE = HERE.parents[1]
-ASSETS = ("buttons.css", "buttons.js", "judge.js", "python.js")  # loaded with the page
+ASSETS = ("buttons.css", "buttons.js")  # loaded with the page
 # Glob patterns for the book's own files that a cell in the browser may need.
 OURS = (
     "__init__.py",
@@ -36,9 +36,8 @@ OURS = (
     "book/__init__.py",
     "book/judge/*.py",
     "book/judge/mistakes/*.txt",
-    "book/live/*.py",
-    "book/tools/__init__.py",
-    "book/tools/slicing.py",
+    "book/live/__init__.py",
+    "book/live/running.py",
 )
 LICENCES = """\
 This software runs the cells in these pages. Its licences are listed below.
@@ -129,8 +128,8 @@ def own_files() -> bytes:
     return packed.getvalue()
 
 
-def write_bundle(work: Path, target: Path) -> dict[str, int]:
-    """Write the bundle, and return the size in bytes of each script that is loaded on a click.
+def write_bundle(work: Path, target: Path) -> list[str]:
+    """Write the bundle, and return the names of the scripts that are loaded on a click.
 
     work: the folder that caches the results of slow steps. target: the folder to replace.
     """
@@ -139,7 +138,7 @@ def write_bundle(work: Path, target: Path) -> dict[str, int]:
     shutil.copytree(bundle, target)
     _write_script(target, "rope.zip", own_files())
     _write_script(target, "worker.js", (HERE / "worker.js").read_bytes())
-    sizes = {script.name: script.stat().st_size for script in sorted(target.glob("*.js"))}
+    parts = sorted(script.name for script in target.glob("*.js"))
     for name in ASSETS:
         shutil.copy(HERE / name, target)
     texts = [LICENCES.format(pyodide=PYODIDE, **{name: version(name) for name in PACKAGES})]
@@ -148,4 +147,4 @@ def write_bundle(work: Path, target: Path) -> dict[str, int]:
             if path.name == "LICENSE":
                 texts.append(f"\n--- {name} ---\n{path.read_text()}")
     (target / "LICENCES.txt").write_text("".join(texts), encoding="utf-8")
-    return sizes
+    return parts

@@ -1,153 +1,165 @@
-// Add buttons, an editor and an output area to each cell that can run in the page.
-(function () {
+// Add a Run button, an editor and an output area to each cell that can run in the page. Python runs
+// in a worker, which starts on the first click. Files are loaded as scripts, because a page from
+// file:// can load nothing else.
+window.ropeLive = (function () {
   "use strict";
 
-  const { PAGE, MEGABYTES, run, stop } = window.ropeLive;
-  const judge = window.ropeJudge; // only on the page whose answers are judged
+  const HERE = document.currentScript.src.replace(/[^/]*$/, "");
+  const PAGE = JSON.parse(document.getElementById("rope-live").textContent);
   const HELP =
-    "Runs this cell in a fresh namespace, after the lines that it needs from the cells above, " +
-    "including your edits. If those cells change an object under another name, the change is lost";
-  const count = PAGE.cells.filter((data) => data.stored !== undefined).length;
-  const FIRST =
-    `. The first click starts Python with SymPy (${MEGABYTES} MB, part of this book). What you ` +
-    `edit is sent nowhere. Cells with a Run button on this page: ${count}. The others run in the ` +
-    "notebook, which you can download above; most need NumPy or PyTorch";
+    "Runs this cell after the cells above it, with your edits, in Python with SymPy. " +
+    "The first click takes a few seconds. Nothing is sent anywhere";
+  const KEY = "rope: answer to step "; // one key per step, so that two tabs don't conflict
+  const files = {}; // file contents by name; each loaded script adds one file
   const cells = [];
+  let loading = null; // promise that resolves when all files are loaded
+  let worker = null;
 
-  function element(name, className, text = "") {
-    const node = document.createElement(name);
-    node.className = className;
-    node.textContent = text;
-    return node;
+  function loadScript(name) {
+    return new Promise((resolve, reject) => {
+      const script = document.createElement("script");
+      script.src = HERE + name;
+      script.onload = resolve;
+      script.onerror = () => reject(new Error(name + " could not be loaded; reload the page"));
+      document.head.append(script);
+    });
   }
 
-  function button(text, title, onclick) {
-    return Object.assign(element("button", "", text), { type: "button", title, onclick });
+  async function start() {
+    loading = loading || Promise.all(PAGE.parts.map(loadScript));
+    await loading;
+    if (worker) return;
+    // Pyodide needs a module worker; from file:// the worker's code must be in a data: URL.
+    worker = new Worker("data:text/javascript;base64," + files["worker.js"], { type: "module" });
+    worker.onmessage = ({ data }) => (data.failed ? fail(data.failed) : ended(data));
+    worker.onerror = (event) => fail(event.message);
+    worker.postMessage({ files });
   }
 
-  // Mark the results of the edited cell and of all cells below it as outdated.
-  function outdate(number) {
-    cells.filter((cell) => cell.number >= number).forEach((cell) => cell.outdate());
+  async function run(cell) {
+    cell.begin(worker ? "Running …" : "Starting Python …");
+    try {
+      await start();
+    } catch (error) {
+      loading = null;
+      return fail(error.message);
+    }
+    if (!cell.running) return; // the reader has pressed Stop
+    // Judge an answer with the reader's own earlier functions, not with the book's solutions.
+    const { edited, source, stored, judged } = cell.data;
+    const above = PAGE.cells
+      .slice(0, cell.number)
+      .filter((one) => !(judged && one.solution))
+      .map((one) => ({ source: one.edited ?? one.source, whole: one.stored !== undefined }));
+    worker.postMessage({ number: cell.number, cell: { above, source: edited ?? source, stored } });
+  }
+
+  function ended({ number, result }) {
+    const cell = cells.find((one) => one.number === number);
+    if (cell.running) cell.show(result);
+  }
+
+  // Terminate the worker, because it can't be interrupted. The next click starts a new worker.
+  function stop(text = "■ stopped", kind = "") {
+    if (worker) worker.terminate();
+    worker = null;
+    cells.filter((cell) => cell.running).forEach((cell) => cell.end(text, kind));
+  }
+
+  function fail(message) {
+    stop("✗ Python stopped: " + message, "wrong");
+  }
+
+  function element(name, className, properties = {}) {
+    return Object.assign(document.createElement(name), { className, ...properties });
   }
 
   function equip(data, number, input) {
-    const printed = input.querySelector("pre");
-    const highlighted = printed.innerHTML;
-    const help = cells.length ? HELP : HELP + FIRST;
-    let editing = false;
+    const editor = input.querySelector("pre");
+    const highlighted = editor.innerHTML;
     const bar = element("div", "rope-live");
-    const status = element("span", "rope-live-status");
-    status.setAttribute("role", "status"); // screen readers announce it
-    const output = element("pre", "rope-live-output");
-    output.hidden = true;
-    output.tabIndex = 0; // so that keys can scroll long output
-    const runButton = button("Run", help, () => (cell.running ? stop() : run(cell)));
-    const editButton = button("Edit", "Edits this cell; Escape ends, Ctrl+Enter runs it", edit);
-    const resetButton = button("Reset", "Restores the book's code", reset);
-    resetButton.hidden = true;
-    bar.append(runButton, editButton, resetButton, status);
-    input.append(bar, output);
-    printed.spellcheck = false;
-    printed.autocapitalize = "off";
-    printed.oninput = changed;
-    printed.onkeydown = (event) => {
-      if (!editing) return;
-      if (event.key === "Escape") edit();
-      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
-        event.preventDefault();
-        run(cell);
-      }
-    };
-
-    const cell = { data, number, stale: false, running: false, tell, busy, show, outdate: forget };
+    const status = element("span", "rope-live-status", { role: "status" }); // is announced
+    const output = element("pre", "rope-live-output", { hidden: true, tabIndex: 0 });
+    const runButton = element("button", "", { type: "button", title: HELP, textContent: "Run" });
+    const resetButton = element("button", "", { type: "button", textContent: "Reset" });
+    const cell = { data, number, running: false, begin, end, show, clear };
     cells.push(cell);
-    if (data.judged) {
-      judge.equip(data, bar);
-      showCode();
-      edit(); // the reader writes the answer here
+    bar.append(runButton, resetButton, status);
+    input.append(bar, output);
+    runButton.onclick = () => (cell.running ? stop() : run(cell));
+    resetButton.title = "Restores the book's code";
+    resetButton.hidden = true;
+    resetButton.onclick = reset;
+    Object.assign(editor, {
+      contentEditable: "plaintext-only", role: "textbox", ariaMultiLine: "true",
+      ariaLabel: "The code of this cell", spellcheck: false, autocapitalize: "off",
+      oninput: () => edited(editor.innerText), onkeydown: runByKey,
+    });
+    const kept = data.judged && storage((own) => own.getItem(KEY + data.judged));
+    if (kept) {
+      editor.textContent = kept;
+      edited(kept);
     }
 
-    function tell(text, kind = "") {
+    function begin(text) {
+      cell.running = true;
+      runButton.textContent = "Stop";
+      clear(text);
+    }
+
+    function clear(text = "", kind = "") {
+      output.hidden = true;
       status.textContent = text;
       status.dataset.kind = kind;
     }
 
-    function forget() {
-      cell.stale = true;
-      output.hidden = true;
-      if (!cell.running) tell(""); // a running cell reports when it ends
+    function end(text, kind) {
+      cell.running = false;
+      runButton.textContent = "Run";
+      clear(text, kind);
     }
 
-    function busy(running) {
-      cell.running = running;
-      runButton.textContent = running ? "Stop" : "Run";
-      runButton.title = running ? "Stops Python and all running cells" : help;
-      if (running) output.hidden = true;
-    }
-
-    function show(result) {
-      if (cell.stale) return tell("edited meanwhile: run the cell again");
-      const lines = [];
-      if (result.error) {
-        tell("✗ the cell raises an exception", "wrong");
-        if (data.judged) judge.keep(data, { right: false });
-        if (result.text) lines.push(result.text + "\n");
-        lines.push(element("span", "rope-live-error", result.error + "\n"));
-      } else if (data.judged) {
-        const { said, right, lines: details } = judge.read(data, result);
-        tell(said, right ? "right" : "wrong");
-        details.forEach((text) => lines.push(...judge.linked(text), "\n"));
-        const stored = input.parentElement.querySelector(".cell_output");
-        if (stored) stored.hidden = true; // the stored verdict is about an empty function
-        if (right) judge.open(input);
-      } else {
-        if (!result.same) tell("✗ not as printed: − in the book, + now", "wrong");
-        else if (result.text) tell("✓ as printed", "right");
-        else if (data.edited !== undefined) tell("✓ ran without an exception");
-        else tell("✓ ran, nothing to print, as in the book", "right");
-        for (const text of result.difference) {
-          const kind = { "- ": "rope-live-less", "+ ": "rope-live-more" }[text.slice(0, 2)] || "";
-          lines.push(element("span", kind, text.replace(/^- /, "− ") + "\n"));
-        }
-      }
-      output.replaceChildren(...lines);
+    function show({ text, error, same }) {
+      const verdict = text.match(/^[✓✗] Step/m)?.[0];
+      if (error) end("✗ the cell raises an exception", "wrong");
+      else if (data.judged && verdict?.[0] === "✓") end("✓ right", "right");
+      else if (data.judged) end(verdict ? "✗ not right yet" : "✗ the judge was not called", "wrong");
+      else if (!same) end("✗ prints something else than the book", "wrong");
+      else end(text ? "✓ prints what the book prints" : "✓ ran without an exception", "right");
+      output.textContent = [text, error].filter(Boolean).join("\n");
       output.hidden = !output.textContent;
+      const stored = input.parentElement.querySelector(".cell_output");
+      if (data.judged && stored) stored.hidden = true; // a verdict about an empty function
     }
 
-    function edit(click) {
-      editing = !editing;
-      printed.classList.toggle("rope-live-editor", editing);
-      printed.contentEditable = editing ? "plaintext-only" : "false";
-      printed.role = editing ? "textbox" : null;
-      printed.ariaMultiLine = editing ? "true" : null;
-      printed.ariaLabel = editing ? "The code of this cell" : null;
-      editButton.textContent = editing ? "Done" : "Edit";
-      if (editing && click) printed.focus();
-      if (!editing) editButton.focus();
+    function runByKey(event) {
+      if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+      event.preventDefault();
+      if (!cell.running) run(cell);
     }
 
-    function changed() {
-      const code = printed.innerText.trimEnd();
-      data.edited = code === data.source.trimEnd() ? undefined : code;
-      resetButton.hidden = data.edited === undefined;
-      if (data.judged) judge.keep(data, { code, right: false });
-      outdate(number);
-    }
-
-    // Show syntax highlighting only for the book's own code.
-    function showCode() {
-      if (data.edited === undefined) printed.innerHTML = highlighted;
-      else printed.textContent = data.edited;
-      resetButton.hidden = data.edited === undefined;
+    // Results of this cell and of all cells below it no longer hold.
+    function edited(code) {
+      data.edited = code;
+      resetButton.hidden = code === undefined;
+      if (cells.some((one) => one.running)) stop();
+      cells.filter((one) => one.number >= number).forEach((one) => one.clear());
+      if (data.judged) storage((own) => own.setItem(KEY + data.judged, code ?? ""));
     }
 
     function reset() {
-      data.edited = undefined;
-      if (data.judged) judge.keep(data, { code: undefined, right: false });
-      if (editing) edit();
-      showCode();
-      outdate(number);
+      editor.innerHTML = highlighted;
+      edited(undefined);
       runButton.focus();
+    }
+  }
+
+  // A browser may have no storage for pages from file://; then nothing is kept.
+  function storage(use) {
+    try {
+      return use(localStorage);
+    } catch {
+      return null;
     }
   }
 
@@ -160,10 +172,5 @@
     if (place < 0) console.error("The page doesn't contain the cell: " + data.source);
     else equip(data, number, inputs.splice(place, 1)[0]);
   });
-  // Leaving the page discards edits, so let the browser ask for confirmation first.
-  window.addEventListener("beforeunload", (event) => {
-    const lost = ({ data }) =>
-      data.edited !== undefined && !(data.judged && judge.keeps(data.judged));
-    if (cells.some(lost)) event.preventDefault();
-  });
+  return { PAGE, files };
 })();

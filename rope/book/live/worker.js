@@ -49,10 +49,8 @@ onmessage = async ({ data }) => {
     if (data.files) {
       python = start(data.files);
       await python;
-      postMessage({ ready: true });
     } else {
       const run = await python;
-      postMessage({ begins: data.number });
       postMessage({ number: data.number, result: JSON.parse(run(JSON.stringify(data.cell))) });
     }
   } catch (error) {
