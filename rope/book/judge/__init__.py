@@ -43,16 +43,15 @@ def judge(step: int, *answers: Function) -> None:
     See "Rotation in two dimensions".
     1 ·  2 ·  3 ·  4 ·  5 ·  6 ·  7 ·  8 ·  9 ·
     """
-    result = verdict(step, *answers, announce=print if step > 3 else str)  # steps 1-3 are fast
+    result = verdict(step, *answers)
     (passed.add if result.right else passed.discard)(step)
     print(result.text)
     print("  ".join(f"{number} {'✓' if number in passed else '·'}" for number in STEPS))
 
 
-def verdict(step: int, *answers: Function, announce: Function = lambda text: None) -> Verdict:
+def verdict(step: int, *answers: Function) -> Verdict:
     """Return the verdict on the answers to a step. Pass each function that the step asks for.
 
-    announce: a function to call with a line of text before the slow search for a known mistake.
     Raises ValueError unless `step` is 1 to 9 and there is one answer for each function.
     """
     if step not in STEPS:
@@ -63,7 +62,7 @@ def verdict(step: int, *answers: Function, announce: Function = lambda text: Non
         raise ValueError(f"step {step} got {len(answers)} answers; call {call}")
     tried = []
     for part, answer in zip(parts, answers, strict=True):
-        result = judged(part, answer, _fault_before(step), announce)
+        result = judged(part, answer, _fault_before(step))
         if isinstance(result, Fault):
             chapter = result.chapter or part.chapter
             lines = [f"✗ Step {step}: {result.cause}.", result.example, f'See "{chapter}".']

@@ -154,12 +154,10 @@ def judged(
     part: Part,
     answer: Function,
     earlier: Callable[[Function, BaseException | None], Fault | None] = lambda answer, error: None,
-    announce: Function = lambda text: None,
 ) -> Fault | str:
     """Return the fault in an answer or, if the answer is right, a text that says what was tried.
 
     earlier: looks for a fault in the functions from earlier steps that a wrong answer calls.
-    announce: a function to call with a line of text before the slow search for a known mistake.
     """
     if not callable(answer):
         return Fault(f"{part.name} must be a function, but it has type {type(answer).__name__}")
@@ -182,7 +180,6 @@ def judged(
         return fault
     if raised and (number == len(trials) or len(trials) < 3):
         return raised
-    announce(f"{part.name} is not right; comparing it with known mistakes …")
     example = _example(part, trials[number], part.right(way))
     if cause := _known_mistake(part, trials, number) or ("" if kept else KEPT):
         return Fault(cause, example)
