@@ -26,9 +26,8 @@ from rope.book.mime import SVG, fonts
 from rope.book.paper.markdown import CELL, to_markdown, unfolding
 from rope.book.paper.pages import MOVES, Book, link_target
 from rope.book.tools.minutes import CHECK
-from rope.book.tools.notebooks import check_label
+from rope.book.tools.notebooks import HIDDEN
 
-SET_UP = "Setup: imports the book's package (on Colab, installs it first)"
 # Output types that display without an extension and in an untrusted notebook.
 SHOWN = ("text/plain", "text/latex", "image/png", CHART)
 # Name prefix of the API pages, which are omitted; in a notebook, `help` shows their content.
@@ -110,8 +109,7 @@ def flat_cells(
         if text:
             yield new_markdown_cell(text)
         if cell is not None:
-            title = heading(cell, cell is code[0], fold, caption)
-            yield code_cell(cell, title, hidden=bool(fold))
+            yield code_cell(cell, folded=bool(fold))
         if caption and fold:
             caption = f"{unfolding(f'{fold}: figure')}\n\n{caption}\n\n</details>"
         if caption:
@@ -136,36 +134,16 @@ def pieces(text: str) -> Iterator[tuple[str, str]]:
         yield re.sub(r"<details><summary>.*</summary>\s*</details>", "", piece).strip(), fold
 
 
-def heading(cell: NotebookNode, first: bool, fold: str, caption: str) -> str:
-    """Return the title of a folded code cell, or "" for an open code cell.
+def code_cell(cell: NotebookNode, *, folded: bool) -> NotebookNode:
+    """Return a code cell with its outputs. Colab shows a check's claim as the title of the cell.
 
-    fold: the title of the solution that contains the cell, or "".
-    caption: the caption of the cell's figure, or "".
-    """
-    if first:
-        return SET_UP
-    if said := check_label(cell):
-        return said
-    if fold:
-        return f"{fold}: code"
-    if not {"hide-input", "remove-input", "hide-cell"} & set(cell["metadata"].get("tags", [])):
-        return ""
-    number = re.search(r"\*\*(.*?)\*\*", caption)
-    own = cell["metadata"].get("mystnb", {}).get("code_prompt_show", "Code for the next cells")
-    return f"{number[1]}: code" if number else own
-
-
-def code_cell(cell: NotebookNode, title: str, *, hidden: bool) -> NotebookNode:
-    """Return a code cell with its outputs. If there is a title, fold the code (a form on Colab).
-
-    hidden: True also folds the outputs.
+    folded: True folds the code and the outputs. The code that the page hides is always folded.
     """
     metadata: dict[str, Any] = {}
-    code = CHECK.sub("", cell["source"], count=1)
-    if title:
-        folds = {"source_hidden": True} | ({"outputs_hidden": True} if hidden else {})
+    code = CHECK.sub(r"#@title \1\n", cell["source"], count=1)
+    if folded or HIDDEN & set(cell["metadata"].get("tags", [])):
+        folds = {"source_hidden": True} | ({"outputs_hidden": True} if folded else {})
         metadata = {"cellView": "form", "jupyter": folds}
-        code = f"#@title {title}\n{code}"
     outputs = [with_picture(output) for output in cell["outputs"]]
     count = cell["execution_count"]
     return new_code_cell(code, metadata=metadata, outputs=outputs, execution_count=count)
