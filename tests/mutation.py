@@ -268,13 +268,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make mutation", description=main.__doc__)
     parser.add_argument("names", nargs="*", help="plant only faults whose names contain these")
     parser.add_argument("--sample", type=int, help="plant this many, drawn by the commit's hash")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--list", action="store_true", help="print the names and exit")
     options = parser.parse_args(arguments)
     some = chosen(faults(), options.names, options.sample)
-    if options.list:
-        print(*(fault.key for fault in some), sep="\n")
-        return 0
     for fault in some:
         fault.planted()
     if not list((ROOT / "rope" / "kernels").glob("*.so")):
@@ -286,7 +281,7 @@ def main(arguments: list[str] | None = None) -> int:
     missing = [fault for fault in some if fault.key not in results]
     print(f"{len(some)} faults, {len(some) - len(missing)} of them already planted.")
     if missing:
-        plant(missing, results, state, min(options.workers, len(missing)))
+        plant(missing, results, state, min(os.cpu_count() or 1, len(missing)))
     survived = [fault for fault in some if results[fault.key]]
     for fault in survived:
         print(f"survived: {fault.key} ({fault.file}): not noticed by", *results[fault.key])
