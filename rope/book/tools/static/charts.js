@@ -23,21 +23,13 @@
     svg.setAttribute("tabindex", "-1");
   }
 
-  // Round the number shown beside each slider to the decimals of the slider's step.
+  // Name each slider for screen readers, and align the number beside it.
   function label(box) {
     box.querySelectorAll(".vega-bind").forEach((bind) => {
       const input = bind.querySelector("input");
       if (!input) return;
       input.setAttribute("aria-label", bind.querySelector(".vega-bind-name").textContent);
-      const value = bind.querySelector("span:last-of-type");
-      value.className = "rope-value";
-      const decimals = (input.step.split(".")[1] || "").length;
-      const write = () => {
-        const text = Number(input.value).toFixed(decimals).replace("-", "\u2212");
-        if (value.textContent !== text) value.textContent = text;
-      };
-      new MutationObserver(write).observe(value, { childList: true, characterData: true, subtree: true });
-      write();
+      bind.querySelector("span:last-of-type").className = "rope-value";
     });
   }
 
