@@ -13,7 +13,7 @@ import yaml
 from bs4 import BeautifulSoup, Tag
 
 # Elements of a page that only help a reader in a browser.
-BROWSER_ONLY = ".headerlink, .toctree-wrapper, .rope-room, noscript"
+BROWSER_ONLY = ".headerlink, .toctree-wrapper, noscript"
 # The text that replaces the controls of an interactive chart.
 MOVES = "This figure is interactive in the browser. Here you see its initial state."
 LINK = re.compile(r'\s*<p class="rope-paper">.*?</p>', re.DOTALL)

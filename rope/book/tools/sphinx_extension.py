@@ -26,9 +26,6 @@ STATIC = Path(__file__).parent / "static"
 STATEMENTS = tuple(NODE_TYPES.values())
 CONTENT_IDS = {"proof-content", "exercise-content", "solution-content"}
 PERMALINK = '<a class="headerlink" href="#{id}" title="Link to this {kind}">#</a>'
-# The elements whose last paragraph may end in a check's mark, and a space reserved for that mark.
-NESTING = (nodes.Admonition, nodes.Sequential, nodes.list_item, nodes.section)
-ROOM = '<span class="rope-room" style="display: inline-block; width: 2rem"></span>'
 # Replacements in the HTML from the theme and its extensions, by regular expression.
 REPLACEMENTS = {
     # Preloading a font causes an error on pages opened from file://.
@@ -46,7 +43,6 @@ def set_up_config(app: Any, config: Any) -> None:
     footer = config.html_theme_options.get("extra_footer", "")
     config.html_theme_options["extra_footer"] = footer.replace("{version}", rope.__version__)
     config.html_static_path.append(str(STATIC))
-    config.html_search_scorer = str(STATIC / "search_scores.js")
     config.nb_mime_priority_overrides = [
         *config.nb_mime_priority_overrides,
         ("html", "application/vnd.vegalite.v5+json", 5),
@@ -79,35 +75,12 @@ def name_folds(app: Any, page: str, source: list[str]) -> None:
 
 
 def place_folds(app: Any, doctree: nodes.document, page: str) -> None:
-    """Move each piece of code below its output, and each check to the end of the text above it."""
-    for cell in [*doctree.findall(nodes.container)]:
-        if not (folds := [part for part in cell if isinstance(part, HideCodeCellNode)]):
-            continue
-        folds[0].parent = cell  # MyST-NB doesn't set the parent of every fold
-        if "tag_check" not in cell["classes"]:
+    """Move each piece of code below its output."""
+    for cell in doctree.findall(nodes.container):
+        if folds := [part for part in cell if isinstance(part, HideCodeCellNode)]:
+            folds[0].parent = cell  # MyST-NB doesn't set the parent of every fold
             if folds[0] is cell[0]:
                 cell.append(cell.pop(0))
-        elif text := last_paragraph(above := element_above(cell)):
-            text += nodes.raw("", ROOM, format="html")
-            in_box = isinstance(above, nodes.Admonition)
-            cell["classes"].append("rope-in-box" if in_box else "rope-in-text")
-
-
-def element_above(cell: nodes.container) -> nodes.Element | None:
-    """Return the element that readers see above a check in its section, ignoring other checks."""
-    for above in reversed(cell.parent[: cell.parent.index(cell)]):
-        set_up = above.get("nb_element") == "cell_code" and not above.children
-        if not (set_up or "tag_check" in above["classes"] or isinstance(above, nodes.Invisible)):
-            return above
-    return None
-
-
-def last_paragraph(node: nodes.Element | None) -> nodes.paragraph | None:
-    """Return the paragraph at the end of a text, list, or open box, or None if there is none."""
-    while isinstance(node, NESTING) and "dropdown" not in node["classes"]:
-        node = node[-1] if node.children else None
-    ends_in_text = isinstance(node, nodes.paragraph) and not isinstance(node[-1], nodes.math_block)
-    return node if ends_in_text else None
 
 
 def open_fold(self: Any, node: HideCodeCellNode) -> None:
