@@ -72,27 +72,22 @@ def test_a_book_that_was_not_built_is_named(tmp_path):
         read_book(tmp_path)
 
 
-def test_a_box_in_markdown_ends_where_text_follows(tmp_path):
+def test_a_box_becomes_markdown(tmp_path):
     box = '<div class="admonition"><p class="admonition-title">Note</p><p>a|b costs $1</p></div>'
-    article = page_of(tmp_path, f"{box}<p>Text</p>{box}").article()
-    boxed = "**Note**\n\na|b costs \\$1"
+    article = page_of(tmp_path, f"{box}<p>Text</p>").article()
     text = to_markdown(article, lambda href: href, set())
-    assert text == f"# 1. One\n\n{boxed} $\\triangleleft$\n\nText\n\n{boxed}"
+    assert text == "# 1. One\n\n**Note**\n\na|b costs \\$1\n\nText"
 
 
 def test_publishing_links_the_pdf(tmp_path):
-    html, pdf = tmp_path / "html", tmp_path / "rope-book.pdf"
-    (html / "chapters").mkdir(parents=True)
-    built = '<article></article><div class="extra_footer">\n  <p>Licence</p></div>'
-    pages = {up: html / path for up, path in (("", "search.html"), ("../", "chapters/one.html"))}
-    for page in pages.values():
-        page.write_text(built, encoding="utf-8")
+    front, pdf = tmp_path / "html" / "intro.html", tmp_path / "rope-book.pdf"
+    front.parent.mkdir()
+    front.write_text('<p class="rope-way-in">Start</p>', encoding="utf-8")
+    book = SimpleNamespace(html=front.parent, pages=[SimpleNamespace(file=front)])
     with pytest.raises(FileNotFoundError):
-        publish_pdf(SimpleNamespace(html=html), pdf)
+        publish_pdf(book, pdf)
     pdf.write_bytes(b"PDF")
     for _ in range(2):  # a second call must change nothing
-        publish_pdf(SimpleNamespace(html=html), pdf)
-        assert (html / pdf.name).exists()
-        for up, page in pages.items():
-            text = page.read_text(encoding="utf-8")
-            assert re.findall('href="(.*?)"', text) == [f"{up}{pdf.name}"]
+        publish_pdf(book, pdf)
+        assert re.findall('href="(.*?)"', front.read_text()) == ["../rope-book.pdf"]
+    assert (front.parent / pdf.name).exists()

@@ -1,8 +1,8 @@
 """Build the PDF or the flat notebooks from the most recently built pages.
 
-`pdf` writes `_build/rope-book.pdf`. `publish` copies the PDF next to the pages and adds a link to
-each footer. `notebooks` writes `_build/notebooks/` and connects each page's download button to the
-page's flat notebook.
+`pdf` writes `_build/rope-book.pdf`. `publish` copies the PDF next to the pages and links to it from
+the front page. `notebooks` writes `_build/notebooks/` and connects each page's download button to
+the page's flat notebook.
 """
 
 from __future__ import annotations

@@ -100,19 +100,14 @@ class Converter(MarkdownConverter):
         return text if place is None else f"[{text}]({place})"
 
     def convert_div(self, node: Tag, text: str, parent_tags: set[str]) -> str:
-        """Return a display formula and its number, or a box or a proof with a mark at its end."""
+        """Return a display formula and its number, or a proof with a mark at its end."""
         kinds = classes(node)
         if "math" in kinds:
             number = node.select_one(".eqno")
             tag = f"\n\\tag{{{number.get_text()[1:-1]}}}" if number else ""
             return f"\n\n$$\n{formula(node)}{tag}\n$$\n\n"
-        following = node.find_next_sibling()
         if "proof" in kinds and text.lstrip().startswith("Proof."):
             text = f"**Proof.**{text.strip().removeprefix('Proof.')} $\\square$"
-        elif "admonition" in kinds and following and following.name in ("p", "ul", "ol"):
-            # Markdown draws no frame, so the text after the box would seem to belong to the box.
-            gap = "\n\n" if text.rstrip().endswith("$$") else " "
-            text = f"{text.rstrip()}{gap}$\\triangleleft$"
         return super().convert_div(node, text, parent_tags)
 
     def convert_details(self, node: Tag, text: str, parent_tags: set[str]) -> str:

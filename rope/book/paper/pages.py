@@ -16,9 +16,9 @@ from bs4 import BeautifulSoup, Tag
 BROWSER_ONLY = ".headerlink, .toctree-wrapper, noscript"
 # The text that replaces the controls of an interactive chart.
 MOVES = "This figure is interactive in the browser. Here you see its initial state."
-LINK = re.compile(r'\s*<p class="rope-paper">.*?</p>', re.DOTALL)
-# Where to insert the link: in each page's footer and, on the front page, below the first links.
-PLACES = re.compile(r'<div class="extra_footer">|<p class="rope-way-in">.*?</p>', re.DOTALL)
+# Insert the link to the PDF below the first links of the front page.
+WAY_IN = re.compile(r'<p class="rope-way-in">.*?</p>', re.DOTALL)
+LINK = '\n<p>The entire book as a <a href="../{name}">PDF</a>.</p>'
 
 
 @dataclass(frozen=True)
@@ -100,16 +100,14 @@ def link_target(href: str, own: str) -> tuple[str, str]:
 
 
 def publish_pdf(book: Book, pdf: Path) -> None:
-    """Copy the PDF next to the pages and add a link to each page.
+    """Copy the PDF next to the pages and link to it from the front page.
 
     Raises FileNotFoundError if the PDF doesn't exist.
     """
     shutil.copyfile(pdf, book.html / pdf.name)
-    for page in sorted(book.html.rglob("*.html")):
-        address = "../" * len(page.relative_to(book.html).parents[1:]) + pdf.name
-        link = f'\n  <p class="rope-paper">The entire book as a <a href="{address}">PDF</a>.</p>'
-        text = LINK.sub("", page.read_text(encoding="utf-8"))
-        page.write_text(PLACES.sub(rf"\g<0>{link}", text), encoding="utf-8")
+    front, link = book.pages[0].file, LINK.format(name=pdf.name)
+    text = front.read_text(encoding="utf-8").replace(link, "")
+    front.write_text(WAY_IN.sub(rf"\g<0>{link}", text), encoding="utf-8")
 
 
 def publish_notebooks(book: Book, notebooks: list[Path]) -> None:
