@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import inspect
 import os
 import re
 from collections import Counter
@@ -174,21 +173,15 @@ def list_arguments(
 ) -> None:
     """Format the arguments, results, and exceptions in a docstring as a list.
 
-    Each item starts a line: `name, name: description`, `Returns ...`, or `Raises ...`. The names
-    must be parameters; a class may also list attributes. Doctests are not changed.
+    Each item starts a line: `name, name: description`, `Returns ...`, or `Raises ...`. Doctests are
+    not changed.
     """
-    try:
-        names = {*inspect.signature(obj).parameters}
-    except (TypeError, ValueError):  # the object can't be called
-        names = set()
     shown: list[str] = []
     in_list = in_doctest = False
-    for number, line in enumerate(lines):
+    for line in lines:
         in_doctest = bool(line.strip()) and (in_doctest or ">>>" in line)
-        item = re.match(r"([A-Za-z_]\w*(?:, [A-Za-z_]\w*)*): |(?:Returns|Raises) ", line)
-        listed = item[1].split(", ") if item and item[1] else []
-        fits = names.issuperset(listed) or (number > 0 and not inspect.isroutine(obj))
-        if item and fits and not in_doctest:
+        item = re.match(r"[A-Za-z_]\w*(, [A-Za-z_]\w*)*: |(Returns|Raises) ", line)
+        if item and not in_doctest:
             shown += [f"- {line}"] if in_list else ["", f"- {line}"]
             in_list = True
         else:
