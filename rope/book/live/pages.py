@@ -9,7 +9,7 @@ import json
 import re
 import subprocess
 import sys
-from importlib.util import find_spec
+from importlib.metadata import distribution
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -71,7 +71,7 @@ def _run_as_in_the_browser(cells: list[dict[str, Any]]) -> list[bool]:
     with TemporaryDirectory() as folder:
         (Path(folder) / "rope.zip").write_bytes(own_files())
         for name in PACKAGES:
-            (Path(folder) / name).symlink_to(Path(str(find_spec(name).origin)).parent)
+            (Path(folder) / name).symlink_to(str(distribution(name).locate_file(name)))
         done = subprocess.run(
             [sys.executable, "-S", "-m", "rope.book.live.running"],
             cwd=folder, env={"PYTHONPATH": "rope.zip"}, input=json.dumps(cells),
