@@ -42,6 +42,7 @@ def set_up_config(app: Any, config: Any) -> None:
     footer = config.html_theme_options.get("extra_footer", "")
     config.html_theme_options["extra_footer"] = footer.replace("{version}", rope.__version__)
     config.html_static_path.append(str(STATIC))
+    config.html_search_scorer = str(STATIC / "search_scores.js")
     config.nb_mime_priority_overrides = [
         *config.nb_mime_priority_overrides,
         ("html", "application/vnd.vegalite.v5+json", 5),
