@@ -206,19 +206,11 @@ def test_silenced_planes_add_nothing_and_averaged_ones_keep_positions(vectors):
     assert torch.equal(q[..., :16], exact[0][..., :16])
     assert torch.equal(q[..., 32:], exact[0][..., 32:])
     assert not q[..., 16:32].any()
-    means = vectors.cumsum(dim=3) / torch.arange(1, 301)[:, None]
-    mixed = vectors.clone()
+    mixed = vectors[0].clone()
+    means = mixed.cumsum(dim=2) / torch.arange(1, 301)[:, None]
     mixed[..., 16:32] = means[..., 16:32]
-    q, k = changes.CHANGES["planes 8–15 at random distances"](*vectors, ids)
-    places = torch.randint(300, (300,), generator=torch.Generator().manual_seed(0)).numpy()
-    for found, x, positions, y in zip((q, k), vectors, ([315] * 300, places), exact, strict=True):
-        assert (found - turned(x, positions, THETA))[..., 16:32].abs().max() < 16 * FLOAT32
-        assert torch.equal(*(z.index_fill(-1, torch.arange(16, 32), 0) for z in (found, y)))
-    q, k = changes.CHANGES["planes 8–15 without query and key"](*vectors, ids)
-    assert torch.allclose(q, changes.EXACT(mixed[0], mixed[1], ids)[0], atol=1e-6)
-    assert torch.allclose(k, changes.EXACT(mixed[0], mixed[1], ids)[1], atol=1e-6)
     q, k = changes.CHANGES["planes 8–15 without the query"](*vectors, ids)
-    assert torch.allclose(q, changes.EXACT(mixed[0], mixed[1], ids)[0], atol=1e-6)
+    assert torch.allclose(q, changes.EXACT(mixed, vectors[1], ids)[0], atol=1e-6)
     assert torch.equal(k, exact[1])
 
 
@@ -375,21 +367,12 @@ def test_moved_keys_are_exact_in_the_first_layer_only(smollm2, one_thread, monke
     assert torch.equal(reuse.q8_0(blocks * 0.5 + 0.1).sign()[:3], torch.tensor([1.0, -1.0, 0.0]))
 
 
-def test_one_head_is_changed_and_nothing_else(smollm2):
-    q, ids = torch.randn(1, 9, 5, 64, generator=torch.Generator().manual_seed(0)), torch.arange(5)
-    right = changes.EXACT(q, q[:, :3], ids)
-    for name, own in (("blind", 0 * q), ("one position too far", turned(q, ids + 1, THETA))):
-        found, k = heads.head_changed(name, 4)(q, q[:, :3], ids)
-        assert (found[:, 4] - own[:, 4]).abs().max() < 16 * FLOAT32
-        assert torch.equal(found[:, [0, 3, 5, 8]], right[0][:, [0, 3, 5, 8]])
-        assert torch.equal(k, right[1])
+def test_copies_are_scored_apart(smollm2):
     text = heads.twice(3)
     assert text.tolist() == [1, *2 * text[1:101].tolist()]
     losses_of_text = losses.token_losses(text)
     halves = losses_of_text[:100].mean().item(), losses_of_text[101:].mean().item()
     assert heads.copies(3) == pytest.approx(halves, abs=1e-4)
-    with changes.applied(smollm2, heads.head_changed("blind", 0), [16]):
-        assert abs(heads.copies(0)[1] - heads.copies_changed("blind, seed 0", 16, 0)) < 1e-3
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,6 @@ highest frequency.
 
 from collections.abc import Mapping, Sequence
 
-from matplotlib.patches import Rectangle
-from torch import Tensor
-
 from rope.book.figures import Picture, panels, picture
 from rope.book.figures.style import BLUE, VERMILION
 
@@ -68,31 +65,4 @@ def norms_by_plane(heads: Mapping[str, Sequence[float]], wavelengths: Sequence[f
         figure,
         alt="One bar per plane, highest frequency first: the product of the mean norms of query "
         f"and key. The largest bars: {'; '.join(summaries)}.",
-    )
-
-
-def head_prices(prices: Mapping[str, Tensor], named: Mapping[tuple[int, int], str]) -> Picture:
-    """Draw the increase in loss from disturbing each head, with one panel per kind of disturbance.
-
-    prices: maps each title to the increases in loss, `[blocks, heads]`. A cell is black at 8 nats
-    or more. named: maps the (block, head) of each head to frame to the frame's color.
-    """
-    figure, items = panels(prices, height=1.0 + 1.75 * len(prices), sharex=True)
-    summaries = []
-    for ax, title, table in items:
-        ax.pcolormesh(table.T, cmap="Greys", vmin=0, vmax=8, edgecolors="face")
-        for (block, head), color in named.items():
-            ax.add_patch(Rectangle((block, head), 1, 1, edgecolor=color, fill=False, linewidth=2))
-        ax.set_title(title, loc="left", fontsize=10)
-        ax.set_yticks([0.5, 4.5, 8.5], [0, 4, 8])
-        ax.set_xticks([block + 0.5 for block in range(0, 30, 5)], range(0, 30, 5))
-        ax.grid(visible=False)
-        each = ", ".join(f"{head} {table[head]:+.2f}" for head in named)
-        summaries.append(f"{title}: {each}")
-    ax.set_xlabel("block")
-    figure.supylabel("head", fontsize=10)
-    return picture(
-        figure,
-        alt="Two maps with one cell per head, darker for a larger increase of the loss on the "
-        f"second copy, in nats per token. {'; '.join(summaries)}.",
     )

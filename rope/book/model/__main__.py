@@ -1,11 +1,10 @@
 """Download SmolLM2-135M, or measure it.
 
 `python -m rope.book.model` downloads the model if necessary and prints the file's path. `losses`
-measures the cost of each change to the rotation. `heads` measures the cost of disturbing each head
-in a repeated text. `scores` measures two heads' scores and bounds by distance. `keys` measures the
-errors of moved keys. The other commands read texts longer than the trained length: `lengths`
-measures each method's loss, `far_keys` measures the effect of moving far keys, and `retrieval` asks
-for words read long ago. To continue an interrupted measurement, repeat the command.
+measures the cost of each change to the rotation. `scores` measures two heads' scores and bounds by
+distance. `keys` measures the errors of moved keys. The other commands read texts longer than the
+trained length: `lengths` measures each method's loss, `far_keys` measures the effect of moving far
+keys, and `retrieval` asks for words read long ago. To continue an interrupted measurement, repeat the command.
 """
 
 import argparse
@@ -24,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = ("losses", "heads", "scores", "keys", "lengths", "far_keys", "retrieval")
+    commands = ("losses", "scores", "keys", "lengths", "far_keys", "retrieval")
     parser.add_argument("command", nargs="?", choices=commands)
     parser.add_argument("names", nargs="*", help="what to measure (default: all)")
     parser.add_argument("--output", type=Path, default=Path("measured.json"), help="(%(default)s)")
@@ -44,11 +43,9 @@ def _measure(options: argparse.Namespace) -> None:
     from rope.book.model import far_keys, heads, lengths, losses, retrieval, reuse
     from rope.book.model.changes import CHANGES
 
-    every_head = [(block, head) for block in range(30) for head in range(9)]
     texts = [(text,) for text in losses.TEXTS]
     programs: dict[str, Any] = {
         "losses": (losses.window_loss, CHANGES, losses.PLACES),
-        "heads": (heads.copies_changed, heads.NAMES, every_head),
         "scores": (heads.scores_and_bounds, ["16, 0", "14, 3"], texts),
         "keys": (reuse.measured, reuse.NAMES, texts),
         "lengths": (lengths.block_losses, lengths.METHODS, texts),

@@ -100,36 +100,16 @@ def silenced(planes: Sequence[int]) -> Change:
     return change
 
 
-def averaged(planes: Sequence[int], keys: bool) -> Change:
-    """Return a change that averages the content of some planes but keeps their positions.
+def averaged(planes: Sequence[int]) -> Change:
+    """Return a change that replaces each query by the mean of all queries so far, in some planes.
 
-    In these planes, each query is replaced by the mean of all queries up to and including it. If
-    `keys` is True, keys are replaced in the same way.
+    The mean includes the query itself. It is rotated as the query would be.
     """
 
     def change(q: Tensor, k: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
         at = _coordinates(planes)
-        count = torch.arange(1, q.shape[-2] + 1)[:, None]
-        means = (x[..., at].cumsum(dim=-2) / count for x in (q, k))
-        q = q.index_copy(-1, at, next(means))
-        return EXACT(q, k.index_copy(-1, at, next(means)) if keys else k, position_ids)
-
-    return change
-
-
-def scattered(planes: Sequence[int]) -> Change:
-    """Return a change that puts each key at a random trained distance in some planes.
-
-    In these planes, all queries share one position. Each key is at least 16 positions before it.
-    """
-
-    def change(q: Tensor, k: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
-        at, length = _coordinates(planes), len(position_ids)
-        places = torch.randint(length, (length,), generator=torch.Generator().manual_seed(0))
-        last, _ = EXACT(q, q, torch.full_like(position_ids, length + 15))
-        _, anywhere = EXACT(k, k, places)
-        q, k = EXACT(q, k, position_ids)
-        return q.index_copy(-1, at, last[..., at]), k.index_copy(-1, at, anywhere[..., at])
+        means = q[..., at].cumsum(dim=-2) / torch.arange(1, q.shape[-2] + 1)[:, None]
+        return EXACT(q.index_copy(-1, at, means), k, position_ids)
 
     return change
 
@@ -160,10 +140,8 @@ CHANGES: dict[str, Change] = {
 }
 for _name, _planes in PLANES.items():
     CHANGES[f"{_name} stopped"] = stopped(_planes)
-    CHANGES[f"{_name} at random distances"] = scattered(_planes)
     CHANGES[f"{_name} silenced"] = silenced(_planes)
-    CHANGES[f"{_name} without the query"] = averaged(_planes, keys=False)
-    CHANGES[f"{_name} without query and key"] = averaged(_planes, keys=True)
+    CHANGES[f"{_name} without the query"] = averaged(_planes)
 for _what in ("frequencies", "positions", "angles", "tables"):
     for _start in (0, 7_000, 100_000):
         _rotation = from_position(_start, **{f"round_{_what}": bfloat16})

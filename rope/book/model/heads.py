@@ -9,11 +9,9 @@ Shapes: L layers, H heads, S sequence, D head dimension.
 
 import math
 from contextlib import ExitStack
-from functools import cache
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, linear
 
 from rope.book.model.changes import EXACT, INV_FREQ, Change, applied
 from rope.book.model.losses import model, token_losses, window
@@ -144,50 +142,3 @@ def copies(seed: int) -> tuple[float, float]:
     losses = token_losses(twice(seed))
     half = len(losses) // 2
     return losses[:half].mean().item(), losses[half + 1 :].mean().item()
-
-
-SEEDS = range(3)
-NAMES = ("one position too far", "blind, seed 0")
-
-
-def head_changed(name: str, head: int) -> Change:
-    """Return a change that sets one head's queries to 0 ("blind") or rotates them to m + 1.
-
-    A blind head attends equally to all tokens. To the other head, each key seems one token farther.
-    """
-
-    def change(q: Tensor, k: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
-        other = 0 * q if name == "blind" else EXACT(q, q, position_ids + 1)[0]
-        q, k = EXACT(q, k, position_ids)
-        return q.index_copy(1, torch.tensor([head]), other[:, [head]]), k
-
-    return change
-
-
-@cache
-@torch.no_grad()
-def inputs_of(block: int, *seeds: int) -> Tensor:
-    """Return a block's inputs for the tokens `twice(seed)` of each seed, `[seeds, S, E]`."""
-    if block:
-        return model().blk[block - 1](inputs_of(block - 1, *seeds))
-    return model().token_embd(torch.stack([twice(seed) for seed in seeds]))
-
-
-@torch.no_grad()
-def copies_changed(name: str, block: int, head: int) -> float:
-    """Return the mean loss on the second copy with one head changed.
-
-    name: one of NAMES. "blind, seed 0" is measured on `twice(0)`. A name without a seed is measured
-    on the tokens of all SEEDS.
-    """
-    torch.set_num_threads(1)  # so that every machine adds in the same order
-    kind, _, seed = name.partition(", seed ")
-    seeds = [int(seed)] if seed else SEEDS
-    x = inputs_of(block, *seeds)
-    with applied(model(), head_changed(kind, head), [block]):
-        for each in model().blk[block:]:
-            x = each(x)
-    half = x.shape[1] // 2 + 1
-    logits = linear(model().output_norm(x[:, half:-1]), model().token_embd.weight)
-    wanted = torch.stack([twice(each)[half + 1 :] for each in seeds])
-    return cross_entropy(logits.mT, wanted).item()
