@@ -306,7 +306,6 @@ def test_long_texts_are_read_as_in_one_pass_and_windows_see_what_they_may(smollm
     for name, s, scale in (
         ("YaRN", 2.0, factor),
         ("YaRN without its factor", 2.0, 1.0),
-        ("YaRN's factor only", 1.0, factor),
     ):
         yarn = YaRN(s, 8192, attention_factor=scale)
         rotary = RotaryEmbedding(64, 8192, 1e5, extension=yarn, interleaved=True)
@@ -378,28 +377,26 @@ def test_copies_are_scored_apart(smollm2):
 @pytest.mark.parametrize(
     ("planes", "moving"), [("unfinished", slice(20, 32)), ("finished", slice(20))]
 )
-@pytest.mark.parametrize("seed", [None, 3])
-def test_far_keys_move_to_trained_distances_in_their_planes(planes, moving, seed):
+def test_far_keys_move_to_trained_distances_in_their_planes(planes, moving):
     k = torch.randn(1, 1, 8_448, 64, generator=torch.Generator().manual_seed(0))
     stored = turned(k, range(8_448), THETA).float()
     cache = far_keys.FarKeys(1, 1, 8_448, 64)
-    cache.inv_freq, cache.seed = changes.INV_FREQ * far_keys.PLANES[planes], seed
-    assert torch.equal(cache.append(stored[:, :, :8_192], stored[:, :, :8_192])[0][:, :, :1],
-                       stored[:, :, :1])  # fmt: skip
-    found, _ = cache.append(stored[:, :, 8_192:], stored[:, :, 8_192:])
-    new = far_keys.new_positions(8_448, 256, seed)
+    cache.inv_freq, cache.seed = changes.INV_FREQ * far_keys.PLANES[planes], 3
+    near, far = stored.split([8_192, 256], dim=2)
+    assert torch.equal(cache.append(near, near)[0], near)
+    found, _ = cache.append(far, far)
+    new = far_keys.new_positions(8_448, 256, 3)
     assert len(new) == 256
     distances = torch.stack((8_192 - new, 8_447 - new))  # from the first and the last query
     assert distances.min() >= 16
     assert distances.max() <= 8_191
-    assert len(set(new.tolist())) == 1 if seed is None else len(set(new.tolist())) > 200
+    assert len(set(new.tolist())) > 200
     right = turned(k[:, :, :256], range(256), THETA).unflatten(-1, (32, 2))
     moved = turned(k[:, :, :256], new, THETA).unflatten(-1, (32, 2))
     right[..., moving, :] = moved[..., moving, :]
     assert (found[:, :, :256] - right.flatten(-2)).abs().max() < 64 * FLOAT32
     assert torch.equal(found[:, :, 256:], stored[:, :, 256:])
     assert torch.equal(cache.keys, stored)
-    assert sorted(far_keys.new_positions(8_448, 256, 3, shuffled=True).tolist()) == [*range(256)]
 
 
 def test_far_losses_are_of_the_last_tokens(smollm2, monkeypatch):
@@ -407,11 +404,10 @@ def test_far_losses_are_of_the_last_tokens(smollm2, monkeypatch):
     for name, size in sizes.items():
         monkeypatch.setattr(far_keys, name, size)
     far_keys.start_of.cache_clear()
-    names = [far_keys.NAMES[i] for i in (0, 3, 6, 9, 19, 20, 21)]
-    found = [far_keys.far_loss(name, "story") for name in names]
+    found = [far_keys.far_loss(name, "story") for name in far_keys.NAMES[:5]]
     right = losses.token_losses(losses.window("story", 0, 65))
     assert found[0] == pytest.approx(right[-8:].mean().item(), abs=1e-4)
-    assert len({round(loss, 4) for loss in found}) == 7
+    assert len({round(loss, 4) for loss in found}) == 5
     far_keys.start_of.cache_clear()
 
 

@@ -12,19 +12,15 @@ from matplotlib.ticker import PercentFormatter
 
 from rope.book.figures import Picture, panels, picture, shapes, subplots
 from rope.book.figures.a_real_model import MARKS
-from rope.book.figures.style import BLUE, GREEN, INK, MUTED, OCHRE, PURPLE, VERMILION, line_style
+from rope.book.figures.style import BLUE, GREEN, INK, MUTED, VERMILION, line_style
 
 COLORS = {text: (color, mark) for text, mark, color in MARKS}
 #: The color, dash, and mark of each method.
 LOOKS: dict[str, tuple[str, tuple[int, ...], str]] = {
     "plain": (BLUE, (1, 0), "o"),
     "YaRN": (GREEN, (1, 0), "s"),
-    "linear": (PURPLE, (2, 2), "v"),
-    "window": (OCHRE, (4, 2), "^"),
     "window and 4 sinks": (VERMILION, (6, 2), "D"),
 }
-RISES = "Loss minus that of the same tokens recomputed, by tokens read. Dotted: the trained length,"
-READ, RISE = "tokens read", "loss above recomputed (nats)"
 
 Losses = Mapping[str, Sequence[float]]  # the increase in loss per block, by text or method
 Found = Mapping[str, Mapping[int, Sequence[float]]]  # shares of words, by method and distance
@@ -42,63 +38,49 @@ def along_the_text(rises: Losses, *, trained: int, block: int) -> Picture:
         ends = range(block, block * len(values) + 1, block)
         ax.plot(ends, values, "-", marker=mark, color=color, markersize=5, label=text)
     _axes(ax, trained, ends[-1])
-    ax.set(xlabel=READ, ylabel=RISE)
+    ax.set(xlabel="tokens read", ylabel="loss above recomputed (nats)")
     ax.legend(loc="upper left")
-    return picture(figure, alt=f"{RISES} {trained:,}. {_listed(rises, block)}.")
+    shown = (trained, trained * 5 // 4, ends[-1])  # the ends of the blocks that the text names
+    each = "; ".join(
+        f"{text} " + ", ".join(f"{values[end // block - 1]:+.2f} at {end:,}" for end in shown)
+        for text, values in rises.items()
+    )
+    return picture(
+        figure,
+        alt="Loss of a block minus that of the same tokens recomputed, by tokens read. Dotted: the "
+        f"trained length, {trained:,}. {each}.",
+    )
 
 
-def methods(rises: Mapping[str, Losses], *, trained: int, block: int) -> Picture:
-    """Plot each method's increase in loss along each text, with one panel per text.
+def undone(shares: Mapping[str, Losses], predicted: Mapping[str, float]) -> Picture:
+    """Plot the share of the loss increase that disappears if far keys get trained distances.
 
-    rises: one increase per block, by text and method. trained, block: as in `along_the_text`.
+    shares: one share per random draw, indexed by group of planes and by text. predicted: maps each
+    group to the share that new angles alone would explain.
     """
-    figure, items = panels(rises, height=6.6, sharex=True, sharey=True)
+    figure, ax = subplots(height=2.6)
     summaries = []
-    for ax, text, losses in items:
-        for name, values in losses.items():
-            color, dash, _ = LOOKS[name]
-            ends = range(block, block * len(values) + 1, block)
-            ax.plot(ends, values, color=color, linestyle=line_style(dash))
-        _axes(ax, trained, ends[-1], named=ax is items[0][0])
-        ax.set_title(text, loc="left", fontsize=10)
-        summaries.append(f"{text}: {_listed(losses, block)}")
-    ax.set_xlabel(READ)
-    figure.supylabel(RISE, fontsize=10)
-    figure.legend(ax.get_lines()[: len(losses)], losses, loc="outside upper center", ncols=2)
-    return picture(figure, alt=f"{RISES} {trained:,}. One panel per text. {'. '.join(summaries)}.")
-
-
-def undone(shares: Mapping[str, Mapping[str, Losses]], predicted: Mapping[str, float]) -> Picture:
-    """Plot the share of the loss increase that disappears if the distances of far keys change.
-
-    shares: one share per random draw, indexed by group of planes, kind of change, and text.
-    predicted: maps each group to the share that new angles alone would explain.
-    """
-    rows = [(group, way) for group, ways in shares.items() for way in ways]
-    figure, ax = subplots(height=1.3 + 0.42 * len(rows))
-    summaries = []
-    for place, (group, way) in enumerate(rows):
+    for place, (group, texts) in enumerate(shares.items()):
         parts = []
-        for lane, (text, values) in enumerate(shares[group][way].items()):
+        for lane, (text, values) in enumerate(texts.items()):
             color, mark = COLORS[text]
             at = place + 0.22 * (lane - 1)
             label = text if place == 0 else None
             ax.plot(values, [at] * len(values), mark, color=color, markersize=5, label=label)
-            parts.append(f"{text} {_span(values)}")
+            parts.append(f"{text} {min(values):.0%} to {max(values):.0%}")
         ax.vlines(predicted[group], place - 0.42, place + 0.42, INK, linewidth=5, alpha=0.3)
-        ax.axhline(place + 0.5, color=MUTED, linewidth=0.7)
-        summaries.append(f"{group}, {way}, expected {predicted[group]:.0%}: {', '.join(parts)}")
-    ax.set_yticks(range(len(rows)), [f"{group}: {way}" for group, way in rows])
-    ax.set(ylim=(len(rows) - 0.5, -0.5), xlabel="share of the rise undone")
+        summaries.append(f"{group}, expected {predicted[group]:.0%}: {', '.join(parts)}")
+    ax.set_yticks(range(len(shares)), [*shares])
+    ax.set(ylim=(len(shares) - 0.5, -0.5), xlabel="share of the rise undone")
     ax.xaxis.set_major_formatter(PercentFormatter(1.0))
     ax.tick_params(axis="y", length=0)
     ax.grid(visible=False, axis="y")
     figure.legend(loc="outside upper center", ncols=len(COLORS))
     return picture(
         figure,
-        alt="Share of the rise undone, one row per group of planes and way to replace far "
-        "distances, one mark per text and draw, and a broad line at the share to expect if only "
-        f"new angles break the model. {'; '.join(summaries)}.",
+        alt="Share of the rise undone, one row per group of planes, one mark per text and draw, "
+        "and a broad line at the share to expect if only new angles break the model. "
+        f"{'; '.join(summaries)}.",
     )
 
 
@@ -138,17 +120,3 @@ def _axes(ax: Any, trained: int, last: int, named: bool = True) -> None:
     shapes.mark(ax, trained, f"trained length {trained:,}" if named else "")
     ax.set_xticks(range(0, last + 1, trained // 2))
     ax.xaxis.set_major_formatter("{x:,.0f}")
-
-
-def _listed(rises: Losses, block: int) -> str:
-    """Return each line's mean over the first half of the blocks and its last value, as text."""
-    return "; ".join(
-        f"{name} {fmean(values[: len(values) // 2]):+.2f} on average in the first half, "
-        f"{values[-1]:+.2f} in the block that ends at {len(values) * block:,}"
-        for name, values in rises.items()
-    )
-
-
-def _span(values: Sequence[float]) -> str:
-    low, high = (f"{end(values):.0%}" for end in (min, max))
-    return low if low == high else f"{low} to {high}"

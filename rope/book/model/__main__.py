@@ -4,7 +4,8 @@
 measures the cost of each change to the rotation. `scores` measures two heads' scores and bounds by
 distance. `keys` measures the errors of moved keys. The other commands read texts longer than the
 trained length: `lengths` measures each method's loss, `far_keys` measures the effect of moving far
-keys, and `retrieval` asks for words read long ago. To continue an interrupted measurement, repeat the command.
+keys, and `retrieval` asks for words read long ago. To continue an interrupted measurement, repeat
+the command.
 """
 
 import argparse

@@ -2,12 +2,8 @@
 
 A rotated key can be moved: R_delta R_n k = R_{n + delta} k. Here only some planes of a key move.
 The model reads blocks of 256 tokens. A key is far if it is at least 8,192 tokens, the trained
-length, before a block's last token. From token 11,264 on, far keys appear at other distances in
-some planes:
-
-- "random": each far key gets a random trained distance, at least 16, in each layer and block;
-- "last": all far keys get the farthest position at a trained distance from all of a block's tokens;
-- "shuffled": in each layer and block, the far keys swap their own distances at random.
+length, before a block's last token. From token 11,264 on, each far key appears at a random trained
+distance, at least 16, in some planes. The distance is drawn anew in each layer and block.
 
 Shapes: B batch, H_kv key heads, S new tokens, T cached tokens, D head dimension.
 """
@@ -31,37 +27,20 @@ STEP, NEAREST = 256, 16  # tokens per block; the smallest new distance
 #: The planes that make less than one turn within the trained length, and the others.
 _TURNS = TRAINED * INV_FREQ / (2 * torch.pi)
 PLANES = {"unfinished": _TURNS < 1, "finished": _TURNS >= 1, "all": _TURNS > 0}
-DRAWS, DOSES = range(5), ((20, 23), (20, 27), (24, 31), (28, 31))
-SINKS = 4
-#: Which far keys move, in the measurements that move only some of them.
-CHOICES = {"4 sinks": slice(SINKS), "all but 4 sinks": slice(SINKS, None)}
-#: The measurements: "plain", or a kind of distance, planes, and perhaps a draw or a choice of keys.
-NAMES = (
-    "plain",
-    *(f"last, {planes}" for planes in PLANES),
-    *(f"random, {planes}, draw {draw}" for draw in DRAWS for planes in PLANES),
-    *(f"last, unfinished, {choice}" for choice in CHOICES),
-    *(f"shuffled, unfinished, draw {draw}" for draw in DRAWS[:2]),
-    *(f"last, planes {first}–{last}" for first, last in DOSES),
-)
-PLANES |= {
-    f"planes {first}–{last}": torch.arange(first, last + 1).bincount(minlength=DIM // 2) > 0
-    for first, last in DOSES
-}
+DRAWS = range(5)
+#: The measurements: "plain", or the planes in which far keys move, and a draw.
+NAMES = ("plain", *(f"random, {planes}, draw {draw}" for draw in DRAWS for planes in PLANES))
 
 
 class FarKeys(KVCache):
     """Return far keys at other distances in some planes, without changing the stored keys.
 
     inv_freq: `[D/2]`, 0 in planes that don't move; None moves no plane. seed: determines the random
-    distances; None means the last trained distance. shuffled: True if far keys swap their own
-    distances instead of getting trained ones. moving: a slice that selects the far keys to move.
+    distances.
     """
 
     inv_freq: Tensor | None = None
-    seed: int | None = None
-    shuffled = False
-    moving = slice(None)
+    seed = 0
 
     def append(self, k: Tensor, v: Tensor, *args: Any, **options: Any) -> tuple[Tensor, Tensor]:
         """Store S tokens. Return all keys (far keys moved) and values, both `[B, H_kv, T, D]`."""
@@ -69,32 +48,22 @@ class FarKeys(KVCache):
         far = self.length - TRAINED
         if self.inv_freq is None or far <= 0:
             return keys, values
-        moves = torch.zeros(far, dtype=torch.int64)
-        new = new_positions(self.length, k.shape[2], self.seed, self.shuffled)
-        moves[self.moving] = (new - torch.arange(far))[self.moving]
+        moves = new_positions(self.length, k.shape[2], self.seed) - torch.arange(far)
         angles = moves[:, None] * self.inv_freq
         cos, sin = angles.cos().float(), angles.sin().float()
         moved = rotary_embedding(keys[:, :, :far], cos, sin, interleaved=True)
         return torch.cat((moved, keys[:, :, far:]), dim=2), values
 
 
-def new_positions(length: int, size: int, seed: int | None, shuffled: bool = False) -> Tensor:
-    """Return the new positions of the far keys, int64 `[length - TRAINED]`.
+def new_positions(length: int, size: int, seed: int) -> Tensor:
+    """Return random new positions of the far keys, int64 `[length - TRAINED]`.
 
-    length: the number of tokens so far, of which the last `size` read the far keys. If shuffled is
-    True, the far keys only swap positions. Otherwise, each of these tokens sees each far key at a
-    distance from NEAREST to TRAINED - 1.
-
-    >>> new_positions(8_194, 256, seed=None)  # distances 7,936 to 8,191 from positions 7,938 on
-    tensor([2, 2])
+    length: the number of tokens so far, of which the last `size` read the far keys. Each of these
+    tokens sees each far key at a distance from NEAREST to TRAINED - 1.
     """
-    far, first = length - TRAINED, length - size
-    if seed is None:
-        return torch.full((far,), first - (TRAINED - size))
     random = torch.Generator().manual_seed(seed * LENGTH + length)
-    if shuffled:
-        return torch.randperm(far, generator=random)
-    return first - torch.randint(NEAREST, TRAINED - size + 1, (far,), generator=random)
+    distances = torch.randint(NEAREST, TRAINED - size + 1, (length - TRAINED,), generator=random)
+    return length - size - distances
 
 
 @cache
@@ -114,13 +83,10 @@ def far_loss(name: str, text: str) -> float:
     torch.set_num_threads(1)  # so that every machine adds in the same order
     caches: list[Any] = [each.fork() for each in start_of(text)]
     if name != "plain":
-        kind, planes, *rest = name.split(", ")
+        _, planes, draw = name.split(", ")
         for layer, each in enumerate(caches):
-            each.inv_freq, each.shuffled = INV_FREQ * PLANES[planes], kind == "shuffled"
-            if kind != "last":
-                each.seed = int(rest[0].removeprefix("draw ")) * len(caches) + layer
-            elif rest:
-                each.moving = CHOICES[rest[0]]
+            each.inv_freq = INV_FREQ * PLANES[planes]
+            each.seed = int(draw.removeprefix("draw ")) * len(caches) + layer
     tokens, losses = window(text, 0, READ + 1), []
     for start in range(START, READ, STEP):
         logits = model()(tokens[None, start : start + STEP], caches)[0]

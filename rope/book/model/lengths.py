@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy
 from rope.book.model.changes import Rotation, applied, extended
 from rope.book.model.losses import model, token_losses, window
 from rope.book.model.network import SmolLM2, new_caches
-from rope.extensions import NTK, DynamicNTK, Linear, YaRN, mscale
+from rope.extensions import NTK, DynamicNTK, Linear, YaRN
 
 TRAINED, LENGTH, BLOCK = 8_192, 16_384, 1_024
 
@@ -48,7 +48,6 @@ METHODS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "plain": nullcontext,
     "YaRN": rotated_by(extended(YaRN(2.0, TRAINED))),
     "YaRN without its factor": rotated_by(extended(YaRN(2.0, TRAINED, attention_factor=1.0))),
-    "YaRN's factor only": rotated_by(extended(YaRN(1.0, TRAINED, attention_factor=mscale(2.0)))),
     "NTK-aware": rotated_by(extended(NTK(2.0))),
     "dynamic NTK": rotated_by(extended(DynamicNTK(2.0, TRAINED), LENGTH)),
     "linear": rotated_by(extended(Linear(2.0))),

@@ -22,8 +22,7 @@ READ = 14_336
 WORDS, GIVEN = 24, 4  # words per list; words that are repeated but not counted
 PLACE = BLOCK // 2  # the first token of the list in its block
 BREAK = "\n\n"  # before and after each list, and before the repetition
-TRIANGLE = "plain, after each block"  # the name of a measurement within the trained length
-NAMES = ("plain", "YaRN", "window and 4 sinks", TRIANGLE)
+NAMES = ("plain", "YaRN", "window and 4 sinks")
 
 
 @cache
@@ -52,22 +51,19 @@ def planted(text: str, draw: int) -> tuple[Tensor, Tensor]:
 def found(method: str, text: str, draw: int) -> dict[str, Any]:
     """Ask for each list after 8,192 tokens and after READ tokens, with one of METHODS.
 
-    method: TRIANGLE asks the plain model after each block of the first 8,192 tokens instead, so
-    that each list is asked for at several distances.
     Returns a dict per length, with one number per list: "right", the share of the words after the
     given ones that are the model's likeliest next token, and "loss", the mean loss of these words.
     """
     torch.set_num_threads(1)  # so that every machine adds in the same order
     tokens, lists = planted(text, draw)
     gap, result = encode(BREAK), {}
-    ends = range(BLOCK, TRAINED + 1, BLOCK) if method == TRIANGLE else (TRAINED, READ)
-    with METHODS[method.removesuffix(", after each block")]():
+    with METHODS[method]():
         attention: Any = model().blk[0].attn
-        kept = attention.window + attention.sinks + BLOCK if attention.window else ends[-1]
+        kept = attention.window + attention.sinks + BLOCK if attention.window else READ
         caches = new_caches(1, kept + len(gap) + WORDS)
-        for end in range(BLOCK, ends[-1] + 1, BLOCK):
+        for end in range(BLOCK, READ + 1, BLOCK):
             model()(tokens[None, end - BLOCK : end], caches)
-            if end not in ends:
+            if end not in (TRAINED, READ):
                 continue
             right, losses = [], []
             for wanted in lists[: end // BLOCK]:
