@@ -10,8 +10,9 @@ from typing import Any
 import altair as alt
 from torch import Tensor
 
-from rope.book.figures import Picture, chart, panels, picture
+from rope.book.figures import Picture, chart, picture, subplots
 from rope.book.figures.style import BLUE, GREEN, MUTED, VERMILION
+from rope.book.measured.intervals import stratified
 
 SIDE = 300  # the width of a map in pixels
 #: The name, mark, and color of each text that was measured.
@@ -19,39 +20,36 @@ MARKS = (("story", "o", BLUE), ("essays", "s", VERMILION), ("code", "D", GREEN))
 VISIBLE = str.maketrans({"\n": "↵", "\t": "⇥"})
 
 
-def price_list(groups: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]) -> Picture:
+def price_list(rows: Mapping[str, Sequence[Sequence[float]]]) -> Picture:
     """Draw one row per change, with a bar for the mean increase in loss and one mark per text.
 
-    groups: maps each panel's title to a dict that maps each change's name to one list per text. A
-    list has one number per passage: the increase in loss, in nats per token.
+    rows: maps each change's name to one list per text. A list has one number per passage: the
+    increase in loss, in nats per token. Each row ends with the mean and its 95% interval.
     """
-    sizes = [len(rows) for rows in groups.values()]
-    height = 1.1 + 0.27 * sum(sizes) + 0.35 * (len(groups) - 1)
-    figure, items = panels(groups, height=height, sharex=True, height_ratios=sizes)
-    far = max(max(map(fmean, texts)) for rows in groups.values() for texts in rows.values())
+    figure, ax = subplots(height=1.1 + 0.27 * len(rows))
+    far = max(max(map(fmean, texts)) for texts in rows.values())
     summaries = []
-    for ax, title, rows in items:
-        for place, (name, texts) in enumerate(rows.items()):
-            means = [fmean(text) for text in texts]
-            ax.barh(place, fmean(means), height=0.62, color=BLUE, alpha=0.3)
-            for mean, (text, shape, color) in zip(means, MARKS, strict=True):
-                ax.plot(mean, place, shape, color=color, markersize=5, label=text, linestyle="none")
-            ax.text(1.24 * far, place, f"{fmean(means):.2f}", va="center", ha="right")
-            each = ", ".join(f"{mean:.2f}" for mean in means)
-            summaries.append(f"{title} {name} {fmean(means):.2f} ({each})".strip())
-        ax.axvline(0, color=MUTED, linewidth=1)
-        ax.set_yticks(range(len(rows)), [*rows])
-        ax.set_title(title, loc="left", fontsize=10)
-        ax.set_xlim(right=1.25 * far)
-        ax.grid(axis="y", visible=False)
-        ax.invert_yaxis()
+    for place, (name, texts) in enumerate(rows.items()):
+        means, whole = [fmean(text) for text in texts], stratified(texts)
+        ax.barh(place, whole.mean, height=0.62, color=BLUE, alpha=0.3)
+        for mean, (text, shape, color) in zip(means, MARKS, strict=True):
+            label = text if place == 0 else None
+            ax.plot(mean, place, shape, color=color, markersize=5, label=label)
+        price = f"{whole.mean:.2f} ± {whole.half:.2f}"
+        ax.text(1.44 * far, place, price, va="center", ha="right")
+        each = ", ".join(f"{mean:.2f}" for mean in means)
+        summaries.append(f"{name} {price} ({each})")
+    ax.axvline(0, color=MUTED, linewidth=1)
+    ax.set_yticks(range(len(rows)), [*rows])
+    ax.set_xlim(right=1.45 * far)
+    ax.grid(axis="y", visible=False)
+    ax.invert_yaxis()
     ax.set_xlabel("increase of the loss, nats per token")
-    handles, names = ax.get_legend_handles_labels()
-    figure.legend(handles[:3], names[:3], loc="outside upper center", ncols=3)
+    figure.legend(loc="outside upper center", ncols=3)
     return picture(
         figure,
-        alt="One bar per change for the mean increase of the loss in nats per token, and one mark "
-        f"per text (story, essays, code). {'; '.join(summaries)}.",
+        alt="One bar per change for the mean increase of the loss in nats per token, with its 95% "
+        f"interval, and one mark per text (story, essays, code). {'; '.join(summaries)}.",
     )
 
 
