@@ -36,12 +36,12 @@ def price_list(rows: Mapping[str, Sequence[Sequence[float]]]) -> Picture:
             label = text if place == 0 else None
             ax.plot(mean, place, shape, color=color, markersize=5, label=label)
         price = f"{whole.mean:.2f} ± {whole.half:.2f}"
-        ax.text(1.44 * far, place, price, va="center", ha="right")
+        ax.text(1.62 * far, place, price, va="center", ha="right")
         each = ", ".join(f"{mean:.2f}" for mean in means)
         summaries.append(f"{name} {price} ({each})")
     ax.axvline(0, color=MUTED, linewidth=1)
     ax.set_yticks(range(len(rows)), [*rows])
-    ax.set_xlim(right=1.45 * far)
+    ax.set_xlim(right=1.63 * far)
     ax.grid(axis="y", visible=False)
     ax.invert_yaxis()
     ax.set_xlabel("increase of the loss, nats per token")
