@@ -30,7 +30,8 @@ def scores_by_distance(
             for distance in (0, 1, 2, 4, len(measured) - 1)
         )
         summaries.append(f"{title}, at distance {near}")
-    items[0][0].legend(loc="upper right")
+    handles, names = ax.get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside upper center", ncols=2)
     ax.set(xlabel="distance, in tokens", xticks=ticks)
     figure.supylabel("mean score", fontsize=10)
     return picture(
