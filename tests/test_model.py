@@ -350,13 +350,10 @@ def test_bounds_are_those_of_the_theorem(smollm2, tokens, one_thread, monkeypatc
 
 def test_moved_keys_are_exact_in_the_first_layer_only(smollm2, one_thread, monkeypatch):
     monkeypatch.setattr(reuse, "HALF", 24)
-    monkeypatch.setattr(reuse, "ROWS", 8)
     found = reuse.measured("chunk", "story")
     assert found["moved"][0] < 1e-5 < 0.01 < min(found["moved"][1:])
     assert max(found["prefix"]) < 1e-5
     assert min(found["not moved"]) > 0.3
-    assert found["moved, first"][29] > found["moved, last"][29]
-    assert 0 < reuse.measured("shift", "story")["largest"] < 1e-3
     monkeypatch.setattr(reuse, "MOVES", (2,))
     rise = {way: mean for way, (mean, _) in reuse.measured("steps", "story").items()}
     assert abs(rise["float32, once"]) < 1e-4 and abs(rise["float32, 2 times"]) < 1e-4

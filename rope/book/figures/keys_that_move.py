@@ -63,15 +63,13 @@ def hands(
         chart.reading(at_once, y=10, size=15, of=shown, color=BLUE),
         chart.reading(one_by_one, y=30, size=15, of=shown, color=VERMILION),
     )
-    title = chart.reading("'planes'", y=8, size=13)
-    names = chart.data(x=[p + 0.5 for p in range(count)], plane=[f"{plane}" for plane in planes])
-    heads = alt.Chart(names).mark_text(fontSize=13).encode(x=places["x"], text="plane:N")
+    names = chart.data(x=[p + 0.5 for p in range(count)], plane=[f"plane {j}" for j in planes])
+    heads = alt.Chart(names).mark_text(fontSize=12).encode(x=places["x"], text="plane:N")
     apart = (once[-1] * steps[-1].conj()).angle().abs().rad2deg().mean(dim=0).tolist()
     last = ", ".join(f"plane {j} {angle:.0f}" for j, angle in zip(planes, apart, strict=True))
     return chart.finish(
         alt.vconcat(
             words.properties(width=width, height=40),
-            title.properties(width=width, height=14),
             heads.properties(width=width, height=16),
             dials.properties(width=width, height=DIAL * height),
             spacing=4,

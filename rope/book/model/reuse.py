@@ -18,26 +18,15 @@ from rope.book.model.losses import model, window
 from rope.book.model.network import new_caches
 from rope.module import RotaryEmbedding
 
-HALF, ROWS = 256, 32  # tokens in each half; tokens at each end whose keys are compared separately
-FAR = 5_000
+HALF = 256  # tokens in each half
 MOVES = (100, 1_000)
-ROTARY = RotaryEmbedding(DIM, 2 * FAR, BASE, interleaved=True)
+ROTARY = RotaryEmbedding(DIM, 2 * HALF, BASE, interleaved=True)
 
 
 def measured(name: str, text: str) -> dict[str, Any]:
     """Return what NAMES[name] measures on the first 512 tokens of a text."""
     torch.set_num_threads(1)  # so that every machine adds in the same order
     return NAMES[name](window(text, 0, 2 * HALF))
-
-
-def shifted(tokens: Tensor) -> dict[str, float]:
-    """Compare the losses on the second half with a shifted cache and with a cache that starts at 0.
-
-    The first half is read from position 5,000 on, and the cache is moved to 0. Returns the
-    largest difference at a token and the difference of the means, in nats.
-    """
-    off = second_half(tokens, FAR, lambda cache: cache.shift(-FAR)) - second_half(tokens)
-    return {"largest": off.abs().max().item(), "mean": off.mean().item()}
 
 
 def stepped(tokens: Tensor) -> dict[str, list[float]]:
@@ -90,17 +79,14 @@ def chunk(tokens: Tensor) -> dict[str, list[float]]:
     """Compare the second half's keys, read without the first half, to its keys read after it.
 
     Returns a dict of relative errors, one per layer. "not moved": keys that keep their positions.
-    "moved": keys moved to their new positions, and the first and last ROWS of these. "prefix": keys
-    of the first half, which the second half must not change.
+    "moved": keys moved to their new positions. "prefix": keys of the first half, which the second
+    half must not change.
     """
     keys = _rotated_keys(tokens)
     alone, whole = _rotated_keys(tokens[HALF:]), keys[:, :, HALF:]
-    moved = ROTARY.shift(alone, HALF)
     return {
         "not moved": _off(alone, whole),
-        "moved": _off(moved, whole),
-        "moved, first": _off(moved[:, :, :ROWS], whole[:, :, :ROWS]),
-        "moved, last": _off(moved[:, :, -ROWS:], whole[:, :, -ROWS:]),
+        "moved": _off(ROTARY.shift(alone, HALF), whole),
         "prefix": _off(_rotated_keys(tokens[:HALF]), keys[:, :, :HALF]),
     }
 
@@ -125,7 +111,6 @@ FORMATS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 #: The measurements, by name.
 NAMES: dict[str, Callable[[Tensor], dict[str, Any]]] = {
-    "shift": shifted,
     "chunk": chunk,
     "steps": stepped,
 }
