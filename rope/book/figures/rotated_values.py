@@ -1,13 +1,10 @@
-"""Show which vectors a DeepSeek-V4 layer rotates, and the positions of its compressed entries.
-
-Chapter "When values are rotated too".
-"""
+"""Show which vectors a DeepSeek-V4 layer rotates: chapter "When values are rotated too"."""
 
 from rope.book.figures import Picture, picture, shapes, subplots
-from rope.book.figures.style import BLUE, GRID, INK, MUTED, VERMILION
+from rope.book.figures.style import INK, MUTED, VERMILION
 
 
-def layer() -> Picture:
+def data_flow() -> Picture:
     """Draw the data flow of a DeepSeek-V4 layer from top to bottom, with its rotations in color."""
     figure, ax = subplots(height=4.6)
     boxes = (  # center x, row, width, words
@@ -41,36 +38,4 @@ def layer() -> Picture:
         "vector of each token at n is rotated by n, and the mean of each group of r tokens by "
         "gr, the position of the first. Both go into the cache, and each vector there is read as "
         "key and value. After the weighted sum, the result is rotated back by m, and projected.",
-    )
-
-
-def visible(query: int, ratio: int, window: int, tokens: int) -> Picture:
-    """Draw tokens, their groups, and a dot per compressed entry, and color what a query reads.
-
-    query: the position of the query. ratio: the number of tokens per group. window: the number of
-    latest tokens that the query reads one by one.
-    """
-    figure, ax = subplots(height=2.5)
-    text = {"color": INK, **shapes.CENTERED}
-    for n in range(tokens):
-        near = query - window < n <= query
-        face = {"facecolor": BLUE, "alpha": 0.35} if near else {"facecolor": "none", "alpha": 1.0}
-        shapes.box(ax, n + 0.08, 1.6, 0.84, 0.8, **face)
-        shapes.box(ax, n + 0.08, 1.6, 0.84, 0.8, facecolor="none", edgecolor=MUTED)
-        ax.text(n + 0.5, 2.0, str(n), **text)
-    read = (query + 1) // ratio  # the number of groups that are complete at the query
-    for g in range(tokens // ratio):
-        left, color = g * ratio, VERMILION if g < read else GRID
-        ax.plot([left + 0.1, left + ratio - 0.1], [1.1, 1.1], "-", color=color, linewidth=2)
-        ax.plot([left + 0.5], [1.1], "o", color=color, markersize=8)
-        ax.text(left + 0.5, 0.55, str(left), **text)
-    ax.text(query + 0.5, 2.65, "query", **text)
-    ax.set(xlim=(0, tokens), ylim=(0.2, 3.1))
-    ax.axis("off")
-    return picture(
-        figure,
-        alt=f"Tokens 0 to {tokens - 1} as a row of boxes. The query at {query} reads the last "
-        f"{window} as they are. Below, groups of {ratio}, each with a dot under its first token, "
-        f"the position of its entry. The query reads the entries at "
-        f"{', '.join(str(g * ratio) for g in range(read))}, but not the incomplete group.",
     )
