@@ -10,12 +10,10 @@ import pytest
 import torch
 import vl_convert
 
-import rope
-from rope.book.figures import a_real_model, longer_context, precision, properties
+from rope.book.figures import a_real_model, precision, properties
 from rope.book.figures import eulers_formula as euler
 from rope.book.figures import rotation_in_two_dimensions as plane
 from rope.book.figures import why_rotation as why
-from rope.extensions import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Proportional, YaRN
 from rope.reference import inverse_frequencies, rotation_matrix, score
 
 
@@ -106,42 +104,6 @@ def test_the_mean_over_planes_is_read_at_the_chosen_distance():
     mean = np.cos(46 * inverse_frequencies(16, 100.0)).mean()
     svg = rendered(properties.decay_chart(), d=16, logbase=2, distance=46)
     assert f"mean at 46: {mean:.3f}" in svg
-
-
-LONG = tuple(1.0 + 1.3 * j for j in range(48))
-SEARCHED = {"base": 10_000.0, "length": 4096, "factor": 32.0}
-
-
-EXTENSIONS = {
-    longer_context.PI: lambda s, length: Linear(s),
-    longer_context.NTK: lambda s, length: NTK(s),
-    longer_context.DYNAMIC: DynamicNTK,
-    longer_context.YARN: YaRN,
-    longer_context.LLAMA3: Llama3,
-    longer_context.LONGROPE: lambda s, length: LongRoPE((1.0,) * 48, LONG, 4096, factor=32.0),
-    longer_context.PROPORTIONAL: lambda s, length: Proportional(longer_context.KEPT),
-}
-
-
-@pytest.mark.parametrize("method", longer_context.RATIOS)
-def test_every_plane_is_drawn_at_the_packages_ratio(method):
-    s, power, logbase, plane = 8, 13, 5.7, 40
-    chart = longer_context.spectrum(LONG, **SEARCHED)
-    svg = rendered(chart, method=method, factor=s, loglength=power, logbase=logbase, plane=plane)
-    dim, base, length = longer_context.DIM, 10.0**logbase, 2**power
-    if method == longer_context.LONGROPE:  # the sliders do not change it
-        dim, base, length, s = 2 * len(LONG), *SEARCHED.values()
-    longest = int(s * length)
-    plain = rope.inverse_frequencies(dim, base)
-    changed = EXTENSIONS[method](float(s), length).scale(plain, base, longest)
-    dots = dict(re.findall(r'aria-label="j: (\d+); θ′ / θ: ([\d.e-]+)"', svg))
-    ratios = torch.tensor([float(dots[str(j)]) for j in range(len(dots))], dtype=torch.float64)
-    # Vega's labels have 12 decimals, and the searched factors have six significant digits.
-    torch.testing.assert_close(ratios, changed / plain, rtol=1e-6, atol=1e-6)
-    angles = torch.arange(longest)[:, None] * changed % (2 * torch.pi)
-    unseen = int((angles >= plain * length).any(dim=0).sum())  # at some distance
-    assert f"within {longest:,} tokens: new angles in {unseen} planes" in svg
-    assert f"plane {plane} has {ratios[plane]:.3f} of its frequency" in svg
 
 
 def test_the_map_of_a_head_shows_its_weights():
