@@ -1,7 +1,5 @@
 """Compare positions and attention across several processes with one process."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -165,14 +163,6 @@ def test_a_ring_in_blocks_of_rows(monkeypatch, tmp_path):
             assert jobs.ulps(ours, right, right) <= ULPS
     finally:
         torch.distributed.destroy_process_group()
-
-
-@needs_gloo
-@pytest.mark.slow
-@pytest.mark.parametrize("script", sorted((Path(__file__).parent / "upstream").glob("*.py")))
-def test_findings_in_pytorch_hold(script):
-    """Run each script; it exits with 0 if PyTorch still behaves as the chapter says."""
-    subprocess.run([sys.executable, "-W", "ignore", str(script)], check=True)
 
 
 def test_packed_positions_are_those_of_each_document():

@@ -154,20 +154,11 @@ def table_split_contiguously(q: Tensor, k: Tensor, shards: Shards, here: int) ->
     return RotaryEmbedding(D)(q, k, offset=here * q.shape[2])
 
 
-def counted_in_documents(q: Tensor, k: Tensor, shards: Shards, here: int) -> Pair:
-    """Rotate with a planted error: in each document, the device counts its tokens from 0."""
-    assert shards.segments is not None
-    lengths = shards.segments[shards.tokens[here]].bincount()
-    ids = torch.cat([torch.arange(int(n)) for n in lengths])
-    return RotaryEmbedding(D)(q, k, ids)
-
-
 #: For each planted error: the split, the rotation, and the split that determines the mask.
 FAULTS: dict[str, tuple[str, Rotate, str]] = {
     "local count, contiguous": ("contiguous", counted_from_0, "contiguous"),
     "local count, head-tail": ("head-tail", counted_from_0, "head-tail"),
     "contiguous table, head-tail": ("head-tail", table_split_contiguously, "head-tail"),
-    "local count per document": ("two documents", counted_in_documents, "two documents"),
     "mask by slot, head-tail": ("head-tail", by_position, "contiguous"),
 }
 
@@ -277,5 +268,4 @@ def everything() -> dict[str, Any]:
         "inside heads": inside_heads(mesh),
         "dtensors": dtensors(mesh),
         "sent": sent(mesh),
-        "narrow": sent(mesh, torch.bfloat16),
     }
