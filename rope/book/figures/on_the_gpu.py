@@ -45,50 +45,37 @@ KERNELS = {"neighbor": 0.7, "rotation": 0.3}
 
 
 def decoding(operations: int) -> Picture:
-    """Draw a decoding step on host and device: eager, fused, and replayed as a graph.
+    """Draw a decoding step on host and device: eager, and with a fused rotation.
 
     A kernel starts once it has been launched and the previous kernel has ended.
     operations: the number of kernels in an eager rotation.
     """
-    ways = {
-        f"eager: {operations + 2} launches": operations,
-        "fused: 3 launches": 1,
-        "fused, recorded as a graph: 1 launch": 1,
-    }
-    looks = {
-        "neighbor": ("projection, attention", MUTED, MUTED, ""),
-        "rotation": ("rotation", "none", OCHRE, "///"),
-        "graph": ("the whole graph", "none", BLUE, "xxx"),
-    }
+    ways = {f"eager: {operations + 2} launches": operations, "fused: 3 launches": 1}
     boxes: dict[str, dict[str, Any]] = {
-        kind: {"label": label, "facecolor": face, "edgecolor": edge, "hatch": hatch}
-        for kind, (label, face, edge, hatch) in looks.items()
+        "neighbor": {"label": "projection, attention", "facecolor": MUTED, "edgecolor": MUTED},
+        "rotation": {"label": "rotation", "facecolor": "none", "edgecolor": OCHRE, "hatch": "///"},
     }
-    figure, items = panels(ways, height=4.2, sharex=True)
+    figure, items = panels(ways, height=3.2, sharex=True)
     for ax, words, rotations in items:
         ax.set(ylim=(1.5, -0.5), xticks=(), xmargin=0.01)
         ax.set_yticks((0, 1), ("host", "device"))
         ax.tick_params(length=0)
         ax.set_title(words, loc="left", fontsize=10)
         ax.grid(visible=False)
-        kinds = ["neighbor", *["rotation"] * rotations, "neighbor"]
-        launches = ["graph"] if "graph" in words else kinds
-        for number, kind in enumerate(launches):
-            ax.barh(0, LAUNCH - 0.06, 0.6, number * LAUNCH, **boxes[kind])
         end = 0.0
-        for number, kind in enumerate(kinds, 1):
-            start = max(end, LAUNCH * min(number, len(launches))) + GAP
+        for number, kind in enumerate(["neighbor", *["rotation"] * rotations, "neighbor"]):
+            ax.barh(0, LAUNCH - 0.06, 0.6, number * LAUNCH, **boxes[kind])
+            start = max(end, (number + 1) * LAUNCH) + GAP
             end = start + KERNELS[kind]
             ax.barh(1, KERNELS[kind] - 0.06, 0.6, start, **boxes[kind])
     handles = [Patch(**box) for box in boxes.values()]
-    figure.legend(handles=handles, loc="outside upper left", ncols=3, columnspacing=1)
+    figure.legend(handles=handles, loc="outside upper left", ncols=2)
     ax.set_xlabel("time (schematic, not to scale)")
     return picture(
         figure,
-        alt="A schematic of three ways to run a projection, a rotation and an attention, a lane of "
+        alt="A schematic of two ways to run a projection, a rotation and an attention, a lane of "
         f"boxes for the host above one for the device. Eager: the host launches {operations + 2} "
         f"kernels one after another, {operations} of them the rotation's, and the device waits "
         "for the next launch after each. Fused: three launches, one of them the rotation's, and "
-        "the device still waits for each. As a graph: the host launches once, and the device runs "
-        "the three kernels one right after the other.",
+        "the device still waits for each.",
     )
