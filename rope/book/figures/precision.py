@@ -1,17 +1,16 @@
-"""Show an angle computed with few significant bits, and the measured errors of tables.
+"""Show an angle computed with few significant bits.
 
 Chapter "How exact must it be?". Let rd(x) be the number with p significant bits nearest to x. Then
 
     angle = m theta_j,        rounded angle = rd(rd(m) rd(theta_j)).
 """
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
 
-from rope.book.figures import Picture, chart, picture, subplots
-from rope.book.figures.style import BLUE, INK, VERMILION
+from rope.book.figures import chart
+from rope.book.figures.style import BLUE, VERMILION
 
 DIM, BASE = 128, 10000.0
 BIG = 1.5 * 2.0**52  # to round a float64 to an integer, add BIG and then subtract it
@@ -63,25 +62,3 @@ def _nearest(name: str) -> tuple[alt.Parameter, alt.Parameter]:
     spacing = f"pow(2, floor(log({name})/LN2 + 1e-12) - bits + 1)"
     rounded = f"({name}/{name}_step + {BIG:.0f} - {BIG:.0f})*{name}_step"
     return chart.derived(f"{name}_step", spacing), chart.derived(f"{name}_near", rounded)
-
-
-def error_by_position(positions: Sequence[int], errors: Mapping[str, Sequence[float]]) -> Picture:
-    """Plot each library's largest cosine error against the position, both on logarithmic axes."""
-    figure, ax = subplots(height=4.2)
-    for name, values in errors.items():
-        ax.plot(positions, values, label=name)
-    ax.set_xscale("log", base=2)
-    ax.set_yscale("log")
-    figure.legend(loc="outside upper left", ncols=2, handlelength=3.5)
-    ax.axhline(2**-25, color=INK, linestyle=":", linewidth=1)
-    ax.text(positions[0], 2**-25 * 1.7, "rounding the table: $2^{-25}$")
-    ax.set(xlabel="position", ylabel="largest error of a cosine")
-    return picture(
-        figure,
-        alt="Errors against the position, from 16 to a million. rope is a flat line at the "
-        "rounding of the table, 3e-8. transformers in float32 rises in proportion to the "
-        "position, from 7e-7 to 0.05. With a bfloat16 input its tables start at 0.002 and join "
-        "that line near 100,000. Cast to bfloat16 it rises from 0.02 and reaches 2, the largest "
-        "error there is, near 2,000. rotary-embedding-torch with bfloat16 stays at 0.002 up to "
-        "256 and then jumps to 2.",
-    )
