@@ -1,6 +1,5 @@
 """Test the diagnosis through files: an engine in any language gets the report of a direct call."""
 
-import json
 import shutil
 import subprocess
 from dataclasses import replace
@@ -87,26 +86,6 @@ def test_a_program_in_c_is_diagnosed(tmp_path, old, new, mode, code):
         # The C program multiplies float32 powers up over the planes.
         found = report.query.rotary_dim, report.query.base
         assert found == pytest.approx((64, 10000), rel=1e-5)
-
-
-def test_a_program_in_javascript_is_diagnosed(tmp_path, capsys):
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("no node in the PATH")
-    probes, answers = tmp_path / "probes.json", tmp_path / "answers.json"
-    assert main(["probes", "--head-dim", str(D), "-o", str(probes)]) == 0
-    page = json.loads((HERE.parent / "chapters/is_my_rope_right.ipynb").read_text())
-    text = "".join(line for cell in page["cells"] for line in cell["source"])
-    (tmp_path / "engine.mjs").write_text(text.partition("```js\n")[2].partition("```")[0])
-    run(node, tmp_path / "engine.mjs", "500000", probes=probes, answers=answers)
-    config = tmp_path / "config.json"
-    facts = {"model_type": "llama", "head_dim": D, "max_position_embeddings": 8192}
-    config.write_text(json.dumps(facts))
-    command = ["answers", str(answers), "--probes", str(probes), "--expected", str(config)]
-    assert main(command) == 1 and "fault frequencies" in capsys.readouterr().out
-    report = diagnose_answers(answers, probes, expected=str(config))
-    assert [each.code for each in report.findings] == ["frequencies"]
-    assert report.query.layout == "half" and report.query.base == 5e5
 
 
 @pytest.mark.parametrize(
