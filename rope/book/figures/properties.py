@@ -6,22 +6,21 @@ Chapter "Properties". Let theta_j = b^(-2j/d). At the distance delta, the mean o
 
 and its trend is (ln b - ln delta - gamma) / ln b, where gamma is Euler's constant.
 
-`scores_and_bounds` shows a language model's mean scores with the bounds on them.
+`scores_and_bounds` shows the mean scores of a language model's head with the bounds on them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
 import torch
 
 from rope.book.figures import Picture, chart, picture, shapes, subplots
-from rope.book.figures.style import BLUE, GRID, INK, MUTED, VERMILION
-from rope.frequencies import inverse_frequencies, rotary_tables
+from rope.book.figures.style import BLUE, GRID, MUTED, VERMILION
+from rope.frequencies import inverse_frequencies
 
 PLANES, STEPS, DECADES = 64, 180, 5
 LENGTH = 4096  # the trained length
-SHOWN, LOWEST = (40, 50, 63), 14  # planes to draw; the number of planes whose cosine only falls
 READ = (1, 2, 5, 10, 20, 50, 100, 255)  # distances with ticks, and with scores in the alt text
 
 
@@ -64,27 +63,6 @@ def _mean_over_planes(rows: alt.Chart, m: str) -> alt.Chart:
     return cosines.transform_aggregate(mean="mean(c)", groupby=["m"])
 
 
-def falling() -> Picture:
-    """Plot cos(m theta_j) for three planes, and the mean over all planes, up to distance LENGTH."""
-    distances = torch.arange(0, LENGTH, 8)
-    cos, _ = rotary_tables(distances, inverse_frequencies(2 * PLANES), dtype=torch.float64)
-    figure, ax = subplots(height=3.3)
-    ax.plot(distances, cos.mean(dim=-1), color=MUTED, linewidth=1, label=f"mean of all {PLANES}")
-    for plane in SHOWN:
-        ax.plot(distances, cos[:, plane], label=f"plane {plane}")
-    ax.axhline(0, color=INK, linewidth=1, linestyle=":")
-    ax.set(xlabel="distance δ", ylabel="cosine", ylim=(-1.05, 1.55), yticks=(-1, 0, 1))
-    ax.legend(loc="upper center", ncols=2)
-    ends = ", ".join(f"plane {plane} at {cos[-1, plane]:.2f}" for plane in SHOWN)
-    return picture(
-        figure,
-        alt=f"Cosines against the distance, from 0 to {LENGTH:,}. Plane {SHOWN[0]} falls to -1 and "
-        f"returns to 1 twice. Planes {SHOWN[1]} and {SHOWN[2]} fall all the way, as do all of the "
-        f"lowest {LOWEST}. The mean of all {PLANES} falls fast, then wiggles near 0. At "
-        f"the end: {ends}, the mean at {cos[-1].mean():.2f}.",
-    )
-
-
 def new_angles(*, farthest: int, marked: Sequence[int]) -> Picture:
     """Draw, for each plane, the distances whose angles lie beyond the angles met in training.
 
@@ -113,31 +91,27 @@ def new_angles(*, farthest: int, marked: Sequence[int]) -> Picture:
     )
 
 
-def scores_and_bounds(heads: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> Picture:
-    """Plot each head's mean scores against the distance, first alone and then with their bounds.
+def scores_and_bounds(scores: Sequence[float], bounds: Sequence[float]) -> Picture:
+    """Plot a head's mean scores against the distance, first alone and then below their bounds.
 
-    heads: maps each name to a pair: the scores and the bounds at distances 0, 1, 2, ... Distance 0
-    is not plotted, because the axis is logarithmic.
+    scores, bounds: the values at distances 0, 1, 2, ... Distance 0 is not plotted, because the axis
+    is logarithmic.
     """
     figure, (upper, lower) = subplots(2, height=4.6, sharex=True)
-    summaries = []
-    for (name, (scores, bounds)), color in zip(heads.items(), (BLUE, VERMILION), strict=True):
-        distances = range(1, len(scores))
-        for ax in (upper, lower):
-            ax.plot(distances, scores[1:], color=color, linestyle="-", label=name)
-        lower.plot(distances, bounds[1:], color=color, linestyle="--", label=f"{name}: bound")
-        near = "; ".join(f"{scores[d]:.1f} and {bounds[d]:,.0f} at {d}" for d in READ)
-        summaries.append(f"{name}: {near}")
+    distances = range(1, len(scores))
+    for ax in (upper, lower):
+        ax.plot(distances, scores[1:], color=BLUE, label="mean score")
+    lower.plot(distances, bounds[1:], color=VERMILION, linestyle="--", label="bound")
     upper.set_title("Mean scores", loc="left")
-    lower.set_title("The same scores and, dashed, their bounds", loc="left")
+    lower.set_title("The same scores and their bounds", loc="left")
     lower.set_yticks(range(0, 12_000, 4000), ["0", "4,000", "8,000"])
     lower.set(xscale="log", xlabel="distance δ, in tokens (log scale)")
     shapes.x_ticks(lower, READ)
-    figure.legend(*upper.get_legend_handles_labels(), loc="outside upper center", ncols=1)
+    lower.legend(loc="upper right")
+    near = "; ".join(f"{scores[d]:.1f} and {bounds[d]:,.0f} at {d}" for d in READ)
     return picture(
         figure,
-        alt="Two panels against distance on a logarithmic axis. Above, the mean scores of two "
-        "heads wiggle below 4. Below, on an axis up to 11,000, the same scores lie flat at zero "
-        "and the bounds fall unevenly, far above them. Score and bound: "
-        f"{'. '.join(summaries)}.",
+        alt="Two panels against distance on a logarithmic axis. Above, the mean scores of a head "
+        "wiggle below 4. Below, on an axis up to 11,000, the same scores lie flat at zero and the "
+        f"bounds fall unevenly, far above them. Score and bound: {near}.",
     )

@@ -1,7 +1,7 @@
 """Download SmolLM2-135M, or measure it.
 
 `python -m rope.book.model` downloads the model if necessary and prints the file's path. `losses`
-measures the cost of each change to the rotation. `scores` measures two heads' scores and bounds by
+measures the cost of each change to the rotation. `scores` measures one head's scores and bounds by
 distance. `keys` measures the errors of moved keys. The other commands read texts longer than the
 trained length: `lengths` measures each method's loss, `far_keys` measures the effect of moving far
 keys, and `retrieval` asks for words read long ago. To continue an interrupted measurement, repeat
@@ -47,7 +47,7 @@ def _measure(options: argparse.Namespace) -> None:
     texts = [(text,) for text in losses.TEXTS]
     programs: dict[str, Any] = {
         "losses": (losses.window_loss, CHANGES, losses.PLACES),
-        "scores": (heads.scores_and_bounds, ["16, 0", "14, 3"], texts),
+        "scores": (heads.scores_and_bounds, ["16, 0"], texts),
         "keys": (reuse.measured, reuse.NAMES, texts),
         "lengths": (lengths.block_losses, lengths.METHODS, texts),
         "far_keys": (far_keys.far_loss, far_keys.NAMES, texts),
