@@ -1,4 +1,4 @@
-"""Show patches, heads, and position ids with more than one axis: chapter "Images and video".
+"""Show patches and heads with more than one axis: chapter "Images and video".
 
 Plane j rotates by sum_a p_a Theta_{a,j}; Theta is `[A, R/2]`, float64, radians per position.
 Shapes: A axes, S tokens, R rotated width. In `two_waves`, plane j has Theta_{.,j} = (2 pi / lambda)
@@ -7,7 +7,6 @@ displacement (d_row, d_column): a wave across the image with direction phi and w
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
@@ -15,17 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rope.axes import axis_tables, grid_positions, mrope_position_ids, section_frequencies
+from rope.axes import axis_tables, grid_positions
 from rope.book.figures import Picture, chart, panels, picture, shapes, subplots
-from rope.book.figures.style import BLUE, GREEN, GRID, MUTED, VERMILION
-from rope.frequencies import inverse_frequencies
+from rope.book.figures.style import BLUE, GRID, MUTED, VERMILION
 
-DOTS = {"markersize": 4, "linestyle": "none"}
-AXES: dict[str, dict[str, Any]] = {
-    "time": DOTS | {"color": BLUE, "marker": "o"},
-    "height": DOTS | {"color": VERMILION, "marker": "s"},
-    "width": DOTS | {"color": GREEN, "marker": "^"},
-}
 REACH = 6
 SIZE = 286  # pixels: 13 cells of 22
 # The page replaces the colors of rope.book.figures.style with CSS variables, which Vega cannot
@@ -145,53 +137,3 @@ def _score(row: str, column: str) -> str:
         across = f"({row})*cos(direction_{j}*PI/180) + ({column})*sin(direction_{j}*PI/180)"
         terms.append(f"cos(2*PI/wave_{j}*({across}))")
     return " + ".join(terms)
-
-
-def section_map(base: float, **orders: tuple[Sequence[int], bool]) -> Picture:
-    """Plot the wavelength of each plane and the axis that rotates the plane, one panel per order.
-
-    orders: maps each title (with _ for spaces) to the pair (sections, interleaved).
-    """
-    figure, items = panels(orders, height=4.6, sharex=True)
-    for ax, name, (sections, interleaved) in items:
-        inv_freq = inverse_frequencies(2 * sum(sections), base)
-        theta = section_frequencies(inv_freq, sections, interleaved_sections=interleaved)
-        for (label, style), row in zip(AXES.items(), theta, strict=True):
-            planes = row.nonzero().flatten()
-            ax.semilogy(planes.tolist(), (math.tau / row[planes]).tolist(), label=label, **style)
-        ax.set(title=name.replace("_", " "), ylabel="wavelength", yticks=[10, 1000, 100_000])
-    ax.set_xlabel("plane $j$")
-    figure.axes[0].legend(loc="upper left", handletextpad=0.2)
-    return picture(
-        figure,
-        alt="Two panels of wavelengths against the plane, on a logarithmic axis. In contiguous "
-        "order time has the planes with the shortest wavelengths, height the middle ones, width "
-        "the longest. In interleaved order the three axes alternate along nearly the whole line.",
-    )
-
-
-def mrope_ids(segments: Sequence[int | tuple[int, int, int]]) -> Picture:
-    """Plot the three position ids of each token in a mixed sequence, with one panel per axis."""
-    ids = mrope_position_ids(segments)
-    top = ids.max().item()
-    figure, items = panels(AXES, height=4.6, sharex=True, sharey=True)
-    start = 0
-    for segment in segments:
-        length = segment if isinstance(segment, int) else math.prod(segment)
-        kind = "text" if isinstance(segment, int) else "image" if segment[0] == 1 else "video"
-        items[0][0].text(start + (length - 1) / 2, top + 2, kind, **shapes.CENTERED)
-        if start:
-            for ax in figure.axes:
-                ax.axvline(start - 0.5, color=MUTED, linewidth=1, linestyle=":")
-        start += length
-    for (ax, label, style), line in zip(items, ids.tolist(), strict=True):
-        ax.plot(line, **style)
-        ax.set(ylabel=label, ylim=(-1, top + 1))
-    ax.set_xlabel("token in the sequence")
-    return picture(
-        figure,
-        alt="Three panels: the time, height, and width of each token. In text, all three rise by "
-        "one per token. In an image, time is constant, height rises by one per row, width runs "
-        "through the columns of each row. In a video, time rises by one per frame. Each part "
-        "starts one above the largest position before it.",
-    )
