@@ -1,8 +1,8 @@
 """Show queries and keys of a real model in an interactive figure that needs no kernel.
 
-Chapter "The explorer". The cell's output contains the entire figure: the vectors in half
-precision, the arithmetic (`explorer_model.js`), the drawing code (`explorer_draw.js`), the
-controls (`explorer_view.js`), and the style sheet (`explorer.css`).
+Chapter "The explorer". The cell's output contains the entire figure: the vectors, the arithmetic
+(`explorer_model.js`), the drawing code (`explorer_draw.js`), the controls (`explorer_view.js`), and
+the style sheet (`explorer.css`).
 """
 
 import base64
@@ -16,12 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rope.extensions import Extension
-from rope.frequencies import inverse_frequencies
-
 STATIC = Path(__file__).parent / "static"
 SCRIPTS = ("explorer_model.js", "explorer_draw.js", "explorer_view.js")
-FARTHEST = 16_384  # the greatest distance to which a reader can move a key
 
 
 @dataclass(frozen=True, repr=False)
@@ -57,10 +53,9 @@ class Explorer:
 def explorer(
     words: Sequence[str],
     heads: Mapping[str, tuple[Tensor, Tensor]],
+    inv_freq: Tensor,
     *,
-    base: float,
     trained: int,
-    stretches: Mapping[str, Extension],
     start: Mapping[str, int],
     questions: Sequence[Mapping[str, Any]],
     alt: str,
@@ -69,30 +64,21 @@ def explorer(
 
     words: the S tokens as strings. heads: maps each displayed name to a head's q and k before the
     rotation, `[S, D]` each, in the interleaved layout. trained: the model's training length.
-    stretches: maps each displayed name to an extension that a reader can choose.
-    start: the `head` (its index in `heads`), `query`, and `key` to show first; `query` and `key`
-    are indices into the text. `fast` and `slow`, the planes on the two large dials, are optional.
-    By default, these are planes 0 and floor(0.75 P) of P planes.
+    start: the state to show first, with the keys `head` (its index in `heads`), `query` and `key`
+    (indices into the text), `fast` and `slow` (the planes on the two large dials).
     questions: dicts with the keys `ask`, `options`, `right` (the index of the right option),
     `answer`, `numbers` (the numbers to compare before and after the guess), `before`, and `after`
-    (the states before and after it). A state has the keys of `start` and, optionally, `distance`,
-    `shift`, and `stretch`. A question should be about the text and the two large dials, because
-    the page keeps these in view next to it.
+    (the states before and after it). These states hold only what differs from `start`, and may
+    also hold a `distance`.
     """
-    q, k = (torch.stack(halves).half() for halves in zip(*heads.values(), strict=True))
-    spectra: list[dict[str, Any]] = []
-    for name, extension in (("none", None), *stretches.items()):
-        inv_freq = inverse_frequencies(q.shape[-1], base, extension=extension)
-        scale = 1.0 if extension is None else extension.attention_scaling
-        spectra.append({"name": name, "inv_freq": inv_freq.tolist(), "scale": scale})
+    q, k = (torch.stack(both) for both in zip(*heads.values(), strict=True))
     data = {
         "heads": list(heads),
         "trained": trained,
-        "farthest": FARTHEST,
         "words": list(words),
-        "q": base64.b64encode(q.numpy().astype("<f2").tobytes()).decode("ascii"),
-        "k": base64.b64encode(k.numpy().astype("<f2").tobytes()).decode("ascii"),
-        "stretches": spectra,
+        "q": base64.b64encode(q.numpy().astype("<f4").tobytes()).decode("ascii"),
+        "k": base64.b64encode(k.numpy().astype("<f4").tobytes()).decode("ascii"),
+        "inv_freq": inv_freq.tolist(),
         "start": dict(start),
         "questions": [dict(question) for question in questions],
     }
@@ -100,10 +86,10 @@ def explorer(
 
 
 def stored(data: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-    """Return the queries and keys from a figure's data, float16 `[H, S, D]` each."""
+    """Return the queries and keys from a figure's data, float32 `[H, S, D]` each."""
     shape = (len(data["heads"]), len(data["words"]), -1)
     q, k = (
-        torch.frombuffer(bytearray(base64.b64decode(data[name])), dtype=torch.float16).view(shape)
+        torch.frombuffer(bytearray(base64.b64decode(data[name])), dtype=torch.float32).view(shape)
         for name in ("q", "k")
     )
     return q, k
