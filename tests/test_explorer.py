@@ -64,7 +64,8 @@ def computed(state):
     q_m, k_n = rotated(q[[query]], [m]), rotated(k[: query + 1], places)
     scores = k_n @ q_m[0] / 8
     q_j, k_j = (torch.view_as_complex(x.view(32, 2)) for x in (q_m[0], k_n[key]))
-    new = (distance * INV_FREQ % (2 * math.pi) > 8191 * INV_FREQ) & (8192 * INV_FREQ < 2 * math.pi)
+    turn = 2 * math.pi
+    new = (distance * INV_FREQ % turn > 8191 * INV_FREQ) & (turn > 8192 * INV_FREQ)
     return {
         "score": scores[key],
         "weights": scores.softmax(dim=0),
