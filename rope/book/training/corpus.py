@@ -34,18 +34,14 @@ class Corpus:
     >>> corpus = corpus_of("abcab" * 8)
     >>> len(corpus.training), len(corpus.validation), corpus.vocabulary
     (36, 4, 'abc')
-    >>> corpus.decode(corpus.validation), corpus.encode("cab").tolist()
-    ('bcab', [2, 0, 1])
+    >>> corpus.decode(corpus.validation)
+    'bcab'
     """
 
     training: Tensor
     validation: Tensor
     vocabulary: str
     sha256: str
-
-    def encode(self, text: str) -> Tensor:
-        """Return a text's tokens, int64 `[length]`; raise ValueError for an unknown character."""
-        return torch.tensor([*map(self.vocabulary.index, text)], dtype=torch.int64)
 
     def decode(self, tokens: Tensor) -> str:
         """Return the text that tokens `[length]` encode."""

@@ -1,11 +1,10 @@
 """Define training runs, and list the runs to compare: chapter "What training shows".
 
-Equal experiments have equal results on the same machine with the same number of threads. `PLAN`
-lists every run that a sweep trains; `rope.book.training.plans` has the runs of later rounds.
+Equal experiments have equal results on the same machine with the same number of threads.
+`rope.book.training.plans` has the runs that this package no longer trains.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from rope.book.training.positions import POSITIONS
 
@@ -67,8 +66,6 @@ class Experiment:
         return self.width // self.heads
 
 
-SEEDS = tuple(range(5))
-BASES = (100.0, 1e3, 1e4, 1e6)
 RATES = (1e-3, 3e-3, 6e-3)
 LINEAR = ("none", "sinusoidal", "rope")
 
@@ -79,25 +76,3 @@ LIVE = Experiment(
     layers=2, width=64, heads=2, context=64, steps=200, learning_rate=6e-3, evaluate_every=10
 )
 LIVE_WAYS = ("none", "sinusoidal", "learned", "rope")
-#: The experiments whose models write a text after PROMPT.
-WRITERS, PROMPT = (replace(TEXT, position="learned"), TEXT), "The value of the "
-
-
-def seeded(runs: Sequence[Experiment], seeds: Sequence[int] = SEEDS) -> list[Experiment]:
-    """Return all runs with the first seed, then all runs with the next seed, and so on."""
-    return [replace(run, seed=seed) for seed in seeds for run in runs]
-
-
-#: Every run, listed once. An interrupted sweep has completed the first runs in this list.
-PLAN = tuple(
-    dict.fromkeys(
-        (
-            *seeded([replace(TEXT, position=name) for name in POSITIONS]),
-            *seeded([replace(LIVE, position=name) for name in LIVE_WAYS]),
-            *seeded([replace(TEXT, base=base) for base in BASES]),
-            *seeded([replace(TEXT, position=name, attention="linear") for name in LINEAR]),
-            *(replace(TEXT, position=way, learning_rate=r) for r in RATES for way in POSITIONS),
-            *seeded([replace(LONGER, position=name) for name in POSITIONS]),
-        )
-    )
-)

@@ -80,22 +80,6 @@ def token_losses(model: Decoder, inputs: Tensor, targets: Tensor) -> Tensor:
     return cross_entropy(model(inputs).mT, targets, reduction="none")
 
 
-@torch.no_grad()
-def written(
-    model: Decoder, corpus: Corpus, prompt: str, length: int = 150, temperature: float = 0.5
-) -> str:
-    """Return a prompt, continued by `length` characters drawn from the model's probabilities.
-
-    temperature: divides the logits. Below 1, likely characters become even likelier.
-    """
-    random, tokens = torch.Generator().manual_seed(0), corpus.encode(prompt)
-    for _ in range(length):
-        logits = model(tokens[None, -model.experiment.context :])[0, -1]
-        shares = (logits / temperature).softmax(dim=-1)
-        tokens = torch.cat((tokens, torch.multinomial(shares, 1, generator=random)))
-    return corpus.decode(tokens)
-
-
 def learning_rate(experiment: Experiment, step: int) -> float:
     """Return a step's rate: a linear rise to the peak, then a cosine decay to a tenth of the peak.
 
