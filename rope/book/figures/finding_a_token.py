@@ -15,9 +15,9 @@ def found_by_distance(
 ) -> Picture:
     """Plot the share of names found against distance, with a panel per method and a line per seed.
 
-    methods: maps each method to one list per seed, with one share per distance. context: the trained
-    length in tokens, drawn as a dotted line. guess: the share found by guessing, drawn as a dashed
-    line.
+    methods: maps each method to one list per seed, with one share per distance. context: the
+    trained length in tokens, drawn as a dotted line. guess: the share found by guessing, drawn as a
+    dashed line.
     """
     rows = -(-len(methods) // 2)
     figure, items = panels(methods, columns=2, height=0.5 + 1.5 * rows, sharex=True, sharey=True)
