@@ -89,6 +89,9 @@ def rotate_complex(
 
     Implements RoFormer, equation 12.
     The arguments and errors are the same as in `rotate_matrix`.
+
+    >>> rotate_complex([[1.0, 0.0]], [1], [np.pi / 2]).round(12) + 0.0
+    array([[0., 1.]])
     """
     rows, angle = _aligned(x, positions, inv_freq, interleaved)
     rotated = (rows[..., 0::2] + 1j * rows[..., 1::2]) * np.exp(1j * angle)

@@ -16,11 +16,11 @@ tables.py kernels/**/* extensions/**/*
 """
 # Each part: its folder, its file patterns, and the most lines that it may have.
 BUDGETS = {
-    "the core path": ("rope", CORE, 3162),
-    "the library": ("rope", "**/* -symbolic.py -diagnose/**/* -book/**/*", 6847),
+    "the core path": ("rope", CORE, 3000),
+    "the library": ("rope", "**/* -symbolic.py -diagnose/**/* -book/**/*", 6500),
     "diagnose": ("rope/diagnose", "**/*", 2120),
-    "rope in all": ("rope", "**/*", 21427),
-    "the tests": ("tests", "**/*.py **/*.js", 14776),
+    "rope in all": ("rope", "**/*", 19500),
+    "the tests": ("tests", "**/*.py **/*.js", 14100),
 }
 
 

@@ -10,6 +10,7 @@ from strategies import tolerance
 from torch.nn.functional import cross_entropy
 
 from rope.book.training import Decoder, Experiment, load_corpus, train
+from rope.book.training.__main__ import repeated
 from rope.book.training.corpus import corpus_of
 from rope.book.training.data import (
     IGNORED,
@@ -210,6 +211,18 @@ def test_a_record_holds_no_run_twice(plan):
     assert recorded(plan)["metadata"]["command"] == command
     made = [Experiment(**run["experiment"]) for run in recorded(plan)["runs"]]
     assert len(set(made)) == len(made)
+
+
+def test_a_repeated_run_has_the_keys_of_its_entry_and_the_mean_of_its_positions():
+    small = Experiment(layers=1, width=16, heads=2, context=16, batch=4, steps=4, warmup=2)
+    run = {"experiment": asdict(small), "by_position": {"edges": [0, 4, 16]}}
+    entry = repeated(run)
+    trained = train(small, progress=False)
+    assert entry["curve"]["loss"] == [line["loss"] for line in trained.metrics]
+    near, far = entry["by_position"]["loss"]
+    whole = repeated(run | {"by_position": {"edges": [0, 16]}})["by_position"]["loss"]
+    assert whole == [pytest.approx(near / 4 + far * 3 / 4, rel=1e-12)]
+    assert entry.keys() | {"text"} == recorded()["runs"][0].keys() | {"text", "by_position"}
 
 
 def test_runs_are_found_by_their_fields():

@@ -1,8 +1,7 @@
 """Train and measure small language models that differ in how they encode positions.
 
 Chapters "What training shows" and "What the model uses". The models use the library as any other
-model would. `train` trains one model. The programs that trained the recorded models are in commit
-f403233.
+model would. `train` trains one model; `python -m rope.book.training` repeats the recorded runs.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, E embedding width.
 """

@@ -1,4 +1,4 @@
-"""Define training runs, and list the runs to compare: chapter "What training shows".
+"""Define training runs: chapter "What training shows".
 
 Equal experiments have equal results on the same machine with the same number of threads.
 `rope.book.training.plans` has the runs that this package no longer trains.
