@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from rope.book.model.changes import Rotation, applied, extended
+from rope.book.model.changes import CHANGES, Change, applied, extended
 from rope.book.model.losses import model, token_losses, window
 from rope.book.model.network import SmolLM2, new_caches
 from rope.extensions import NTK, DynamicNTK, Linear, YaRN
@@ -37,12 +37,13 @@ def windowed(model: SmolLM2, window: int, sinks: int) -> Iterator[None]:
             attention.window, attention.sinks = None, 0
 
 
-def rotated_by(rotation: Rotation) -> Callable[[], AbstractContextManager[None]]:
+def rotated_by(rotation: Change) -> Callable[[], AbstractContextManager[None]]:
     """Return a function that creates a `with` block in which the model uses the rotation."""
     return lambda: applied(model(), rotation)
 
 
-#: The ways to read a text of LENGTH tokens. The extensions are for twice the trained length.
+#: The ways to read a text of LENGTH tokens. The extensions are for twice the trained length. The
+#: last three are mistakes.
 METHODS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "recomputed": nullcontext,
     "plain": nullcontext,
@@ -54,6 +55,7 @@ METHODS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "window": lambda: windowed(model(), BLOCK, 0),
     "window and 4 sinks": lambda: windowed(model(), BLOCK, 4),
     "moved back and 4 sinks": nullcontext,
+    **{name: rotated_by(CHANGES[name]) for name in ("base 10,000", "base 500,000", "rotated twice")},
 }
 
 
