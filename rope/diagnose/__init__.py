@@ -56,8 +56,8 @@ def diagnose(
     Fix the fault, and then diagnose again.
     rotate: a callable that takes q `[B, H, S, D]`, k `[B, H_kv, S, D]` and int64 position_ids
     `[B, S]` and returns the rotated pair. It receives copies, and may normalize before it rotates.
-    head_dim: D. expected: what rotate should do, as a RotaryEmbedding, `RotarySettings`, or a
-    configuration. A configuration's model_type also implies where a norm belongs. num_heads,
+    head_dim: D. expected: a RotaryEmbedding, `RotarySettings`, or configuration that says what
+    rotate should do. A configuration's model_type also implies where a norm belongs. num_heads,
     num_kv_heads: H and H_kv. dtype: the dtype of q and k; None means the widest dtype that rotate
     supports. device: the device of q and k. max_position: all probed positions are below this
     number. cache: True if you keep keys from earlier calls. It is then a fault if results depend on
@@ -112,7 +112,7 @@ def diagnose(
 
 
 def _accepted(probes: list[Probe]) -> Probe:
-    """Return the first probe whose dtype rotate preserves, or else the last that it accepts."""
+    """Return the first probe whose dtype `rotate` preserves, or else the last one it accepts."""
     accepted, errors = None, []
     for probe in probes:
         if accepted is not None and probe.heads != accepted.heads:
@@ -178,7 +178,7 @@ def _measured(
 
 
 def _other_lengths(probe: Probe, again: Callable[..., Report]) -> Iterator[Finding]:
-    """Yield a fault (with a cache, a note) if texts of about the trained length reveal one.
+    """Yield the first fault (a note if keys are cached) in texts of about the trained length.
 
     again: a function that repeats the diagnosis with another max_position.
     """
@@ -191,7 +191,7 @@ def _other_lengths(probe: Probe, again: Callable[..., Report]) -> Iterator[Findi
                     said = f"in a text of {length} tokens, {fault.sentence}"
                     yield replace(fault, sentence=said, severity="note" if probe.cache else "fault")
                     return
-    except ValueError:  # the probes are in a file, or have too few positions
+    except ValueError:  # the probes come from a file, or cover too few positions
         probe.missed.append(f"texts of about {trained} tokens")
     if trained > probe.far:
         probe.missed.append(f"texts of more than {trained} tokens")
@@ -201,8 +201,8 @@ def _by_head(probe: Probe, again: Callable[..., Report], code: str) -> Report | 
     """Diagnose the heads one by one. Return a report, or None if it would add nothing.
 
     again: a function that diagnoses a rotation of one query head and one key head. These two have
-    the same index, because they must rotate alike. code: the code of the finding. If nothing is
-    expected, a head may have any frequencies.
+    the same index, because they must rotate alike. code: the code of the finding on all heads.
+    A head may have any frequencies if none are expected.
     """
     count, rotated, first = probe.heads[0], [], None
 

@@ -29,16 +29,16 @@ def main(argv: list[str] | None = None) -> int:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
     add("subject", help="module:function, a config.json or its folder, or probes, answers, compare")
-    add("answers", nargs="?", default="answers.safetensors", help="file of an engine's answers")
+    add("answers", nargs="?", default="answers.safetensors", help="the file of an engine's answers")
     add("other", nargs="?", help="another engine's answers, for compare")
     add("--head-dim", type=int, help="the head dimension of the queries and keys")
-    add("--heads", type=int, nargs=2, default=(), metavar=("H", "H_KV"), help="numbers of heads")
+    add("--heads", type=int, nargs=2, default=(), metavar=("H", "H_KV"), help="how many heads")
     add("--expected", help="a configuration that the function should follow")
     add("--layer-type", help="the layer type, if the configuration has several")
     add("--length", type=int, help="the longest text's length; all positions are below it")
-    add("--cache", action="store_true", help="you keep keys from earlier calls")
+    add("--cache", action="store_true", help="check the function as one whose keys are cached")
     add("-o", "--output", default="probes.safetensors", help="the file to write probes to")
-    add("--probes", default="probes.safetensors", help="the file of the answered probes")
+    add("--probes", default="probes.safetensors", help="the file of probes that were answered")
     arguments = parser.parse_args(argv)
     try:
         report = _report(arguments)

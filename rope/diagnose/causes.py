@@ -1,4 +1,4 @@
-"""Name the causes of what was measured. A cause is yielded before its consequences.
+"""Name the faults that explain the measurements. A cause is yielded before its consequences.
 
 Shapes: n planes, P positions, R rotated width.
 """
@@ -26,7 +26,7 @@ def structure_faults(structures: list[Structure], eps: float) -> Iterator[Findin
     for structure in structures:
         fault, lone = partial(finding, name=structure.name), structure.lone.tolist()
         alpha, beta = structure.alpha, structure.beta
-        # Intermediate bfloat16 rounding adds up to 2^-8; a mean or size that depends on m, more.
+        # Intermediates in bfloat16 add up to 2^-8. A mean or size that depends on m adds more.
         mixed = structure.dense > max(structure.noise, 1e-3, 64 * eps)
         unlike = (mixed and not len(structure.tangled)) or structure.misfit > max(0.01, 4 * eps)
         off = max(structure.dense, structure.misfit, structure.bent)
@@ -35,12 +35,12 @@ def structure_faults(structures: list[Structure], eps: float) -> Iterator[Findin
         if len(structure.tangled):
             a, b = structure.tangled[[0, -1]].tolist()
             yield fault("pairing", a=a, b=b, off=structure.dense)
-        # For the structure's vectors of signs, odd functions such as tanh look linear.
+        # The structure was fitted to vectors of ±1, on which odd functions such as tanh are linear.
         if unlike or structure.bent > max(0.02, 8 * eps):
             yield fault("not-a-rotation", "mixed", off=off)
         if len(structure.planes):
             bent = beta.abs() / torch.hypot(alpha.abs(), beta.abs())
-            # A later gain g gives [cos, −g sin; sin / g, cos]: determinant 1, equal diagonal.
+            # A later gain g gives [cos, −g sin; sin / g, cos], with determinant 1, equal diagonal.
             area = alpha.abs().square() - beta.abs().square() - 1
             ellipse = torch.maximum(beta.real.abs(), area.abs()).max() < 0.1 * bent.max()
             a, b = structure.planes[int(bent.amax(0).argmax())].tolist()
@@ -67,7 +67,7 @@ def later_gains(structure: Structure) -> Tensor:
 def norm_order(norm: Finding | None, structures: list[Structure], probe: Probe) -> Finding | None:
     """Return a finding if the norm is not on the same side of the rotation as in the model.
 
-    norm: the finding on gains after the rotation, or None. Records what could not be examined.
+    norm: the finding on gains after the rotation, or None. Adds to `probe.missed` if it can't tell.
     """
     model_type = getattr(probe.expected, "model_type", None)
     last, known = model_type in NORM_LAST, model_type in LAYOUTS
@@ -96,7 +96,7 @@ def rotation_faults(probe: Probe, q: Measurement, k: Measurement) -> Iterator[Fi
     """Yield the faults in the rotations of q and k."""
     expected = probe.expected
     for name, measured in zip(NAMES, (q, k), strict=True):
-        if measured.rough >= 0.3:  # no rotation; tables in 8 bits reach 0.2
+        if measured.rough >= 0.3:  # not a rotation: even 8-bit tables reach only 0.2
             yield from _width(measured, name, expected)
             radius = measured.structure.radius  # [P, H, n]
             plane = int((radius.log().amax((0, 1)) - radius.log().amin((0, 1))).argmax())
@@ -182,7 +182,7 @@ def _differences(q: Measurement, k: Measurement) -> Iterator[Finding]:
 
 
 def _shifted(q: Measurement, k: Measurement) -> Iterator[Finding]:
-    """Yield a fault if some heads or planes of q or k have another angle at position 0."""
+    """Yield a fault if the angles of q and k at position 0 differ in some heads or planes."""
     (i, j), at_q = (q.structure.planes[:, None] == k.structure.planes).all(-1).nonzero().T, None
     if q.structure.start is not None and k.structure.start is not None:
         at_q, at_k = q.structure.start[:, i], k.structure.start[:, j]
@@ -207,13 +207,13 @@ def _shifted(q: Measurement, k: Measurement) -> Iterator[Finding]:
 def _positions(measured: Measurement, which: int, probe: Probe) -> Iterator[Finding]:
     """Yield faults, the most specific first, if the angles are not proportional to the position."""
     name, m, phases = NAMES[which], measured.structure.positions, measured.structure.alpha.angle()
-    # If theta is 1, the angles are exact, so only cos and sin can be off, as in fast intrinsics.
+    # If theta is 1, the angles are exact, so only cos and sin can be off, as with fast intrinsics.
     exact = (measured.slots == 0) & ((measured.theta.abs() - 1).abs() < 1e-6)
     exact &= measured.noise < 1e-5
     theta = torch.where(exact, measured.theta.round(), measured.theta)
     size = m[:, None] * theta.abs()
     off = wrapped(phases - m[:, None] * theta).abs()
-    # Angles in float32 have relative errors of a few 2^-24; in TF32 or narrower, 2^-12 and more.
+    # Relative errors of angles are a few 2^-24 in float32, but 2^-12 or more in TF32 or narrower.
     allowed = 2.0**-20 * size + 4 * measured.noise * (1 + m[:, None] / measured.last)
     allowed = torch.where(exact, 2.0**-18 + 8 * measured.noise, allowed)
     wrong = (off > allowed).any(1)
@@ -242,7 +242,7 @@ def _positions(measured: Measurement, which: int, probe: Probe) -> Iterator[Find
     beyond = phases[first:]
     if len(beyond) > 1 and wrapped(beyond - beyond[-1]).abs().max() < 8 * measured.noise:
         yield finding("clamped", name=name, begin=high)
-    for lowest in (0, -high) if multiples else ():  # unsigned and signed types
+    for lowest in (0, -high) if multiples else ():  # an unsigned type, then a signed one
         stored = (m - lowest) % (high - lowest) + lowest
         if (wrapped(phases - stored[:, None] * theta).abs() <= allowed).all():
             yield finding("wraps", name=name, begin=high, lowest=lowest)

@@ -41,7 +41,7 @@ class Probe:
     could not be examined. length_change: the largest change that a longer text causes at the same
     positions, relative to the largest result. keys_change: True if a longer text changes keys.
     linear: for q and k, True if doubling the vectors doubles the results. gains: factors `[D]` on
-    the results, which undo the gains of a later norm.
+    the results that undo the gains of a norm after the rotation.
     """
 
     rotate: Callable[..., Any]
@@ -63,7 +63,7 @@ class Probe:
     gains: Sequence[Tensor | float] = (1.0, 1.0)
 
     def vectors(self, tokens: int, seed: int = 0, signs: bool = True) -> Pair:
-        """Return random q `[1, H, S, D]` and k `[1, H_kv, S, D]`: ±1 if signs, else normal."""
+        """Return random q `[1, H, S, D]` and k `[1, H_kv, S, D]`, all ±1 if signs, else normal."""
         noise = torch.Generator().manual_seed(seed)
         shapes = [(1, heads, tokens, self.head_dim) for heads in self.heads]
         q, k = (torch.randn(shape, generator=noise, dtype=torch.float64) for shape in shapes)
@@ -121,7 +121,7 @@ class Probe:
 def unlike(probe: Probe, left: Tensor, right: Tensor, along: int = -1) -> Tensor:
     """Return |left - right|, or 0 where a few roundings can explain the difference.
 
-    The size of a rounding is that of the largest entry along one axis. along: this axis, either -1
+    A rounding is relative to the largest entry along one axis. along: this axis, either -1
     (coordinates) or 2 (tokens). Intermediate rounding to float32 is also allowed for.
     """
     size = torch.maximum(left.abs(), right.abs()).amax(along, keepdim=True)
@@ -148,7 +148,7 @@ def short_text(probe: Probe, rows: int = 1) -> Pair:
 
 
 def _farthest(probe: Probe, most: int) -> None:
-    """Set the farthest position below `most` that can be probed, and note what is beyond it."""
+    """Set `probe.far` to the farthest usable position below `most`, and note what limits it."""
     x, small = probe.vectors(len(SHORT)), [y.abs().amax((1, 2)) for y in probe.first]
     decayed = {}  # maps a position to True if sizes there differ from `small` over 1,000-fold
 
@@ -165,7 +165,7 @@ def _farthest(probe: Probe, most: int) -> None:
         if powers.isinf():
             return "0"
         decayed[position] = bool(powers > 10)
-        # If xPos is centered on the text, results at its ends are too large or small to be fitted.
+        # If xPos is centered on the text, results at the text's ends are too large or small to fit.
         others = [z[:, :, :4].abs().max() / y.max() for y, z in zip(small, result, strict=True)]
         return finding("reach", "others", position=position) if max(others) > 1000 else ""
 
@@ -218,8 +218,8 @@ def _vectors(probe: Probe, x: Pair, ids: list[int], base: Pair) -> Finding | Non
         token[:, :, 4] = True
         for i in range(len(ids)):  # change other heads at each token
             head[:, i :: len(ids), i] = True
-        # Reverse vectors, to keep mean and size in case a norm spans all heads. Ignore small
-        # changes in the other heads, which come from quantizing all heads with one scale.
+        # Reversed vectors keep their mean and size, in case a norm spans all heads. Ignore small
+        # changes in other heads: they come from quantizing all heads with one scale.
         large, turned = 3 * probe.vectors(1, seed=1)[which].expand_as(x[which]), x[which].flip(-1)
         cases = ("tokens", token, large, 0.0), ("heads", head, turned, 0.25)
         for variant, own, new, least in cases:
@@ -293,7 +293,7 @@ def _places(probe: Probe) -> Finding | None:
 def _state(
     probe: Probe, x: Pair, ids: list[int], y: Tensor, which: int, moved: list[Tensor]
 ) -> str:
-    """Name how q or k depends on the ids of tokens 0 and 2. moved: what each changes, `[H, S]`."""
+    """Name how q or k depends on two tokens' ids. moved `[H, S]`: the results each id changes."""
     own = [moved[0][:, 0], moved[1][:, 2]]
     if len(own[0]) == len(ids) and moved[1][2].all() and not own[1].all():
         return "axis"  # the id of token 2 rotates head 2
@@ -315,7 +315,7 @@ def _state(
 
 
 def _rows(probe: Probe, ids: list[int], base: Pair) -> Finding | None:
-    """Return a fault if a row or a token has a different result alone than with others."""
+    """Return a fault if a row or a token gives a different result alone than in a larger call."""
     rows = [ids, [*reversed(ids[:-1]), ids[-1]], [*([OTHER] * 3), *ids[3:]]]
     for length in (len(ids), 1):
         q, k = (x[:, :, -length:] for x in short_text(probe, 3))

@@ -31,7 +31,7 @@ LENGTHS = [*(1 << k for k in range(8, 21)), *(1024 * k for k in range(1, 65))]
 class Measurement:
     """Hold what was measured for one tensor.
 
-    theta `[n]`: the signed frequencies. last: the last power of two at which the angles fit theta.
+    theta `[n]`: the signed frequencies. last: the last power of two whose angles fit theta.
     follows: True if sizes depend on the position. radial: the error of the radii, not counting that
     dependence. rough: how much sizes differ between neighboring positions. noise: the largest error
     that an angle may have. slots `[n]`: each plane's index among the R/2 planes. direction, offset:
@@ -79,8 +79,8 @@ class Measurement:
     def row_length(self) -> int | None:
         """Return N if the positions seem to number patches in rows of N patches, else None.
 
-        Some planes then follow the column m % N of patch m, and the others follow its row. In the
-        first row, these others don't rotate.
+        Some planes then follow the column m % N of patch m, and the other planes follow its row.
+        In the first row of patches, these other planes don't rotate.
         """
         m, still = self.structure.positions, 4 * self.noise / self.last
 
@@ -198,7 +198,7 @@ def _layout(planes: Tensor) -> tuple[str, int, Tensor]:
 def offset(structure: Structure, theta: Tensor) -> float | None:
     """Return the offset nearest to 0 whose angles equal A_0's angles in all planes, or None.
 
-    Offsets may be half-integers, the centers of pixels.
+    Offsets may be half-integers, because pixels may be numbered by their centers.
     """
     start, tolerance = structure.start, structure.start_tolerance
     if start is None:
@@ -209,7 +209,7 @@ def offset(structure: Structure, theta: Tensor) -> float | None:
         error = wrapped(few[:, planes] - offsets[:, None, None] * theta[planes]).abs()
         offsets = offsets[error.amax((1, 2)) < tolerance]
     nearest = min(offsets.tolist(), key=abs, default=0.0)
-    # Slow planes fit any position, and two fast ones fit some position by chance.
+    # Slow planes fit any position, and two fast planes fit some position by chance.
     needed = 0 if tolerance < 0.05 and abs(nearest) <= 64 else 2
     enough = nearest == 0 or int((theta.abs() > 0.05).sum()) > needed
     return nearest if len(offsets) and enough else None
@@ -244,9 +244,9 @@ def rounding(theta: Tensor) -> Tensor:
 
 
 def are_axes(theta: Tensor, slack: Tensor) -> bool:
-    """Return True if frequencies `[R/2]` look as if a function has several axes.
+    """Return True if frequencies `[R/2]` look like those of a function with several axes.
 
-    Then either some planes don't rotate, or the powers of the base restart for each axis.
+    With several axes, some planes don't rotate, or the powers of the base restart for each axis.
     """
     planes = (theta > 2 * slack).nonzero()[:, 0]
     rest = len(planes) and int(planes[-1]) >= len(planes)  # an earlier plane doesn't rotate
@@ -271,7 +271,7 @@ def name(theta: Tensor, slack: Tensor) -> tuple[float, Extension | None] | None:
         for base, extension in _candidates(theta, allowed, rotating, bases, kept):
             try:
                 candidate = inverse_frequencies(2 * len(theta), base, extension=extension)
-            except ValueError:  # a length within which YaRN has no plane to interpolate
+            except ValueError:  # within this length, YaRN has no plane to interpolate
                 continue
             if ((candidate - theta).abs() <= allowed).all():
                 return base, extension
@@ -305,7 +305,7 @@ def _candidates(
 def _bases(theta: Tensor, slack: Tensor, rotating: int) -> tuple[tuple[float, ...], int]:
     """Fit the powers 1, b^(-2/R), ... to as many of the first planes as possible.
 
-    Returns candidates for b, with few digits and with all, and the number of planes that b fits.
+    Returns candidates for b, with few digits and with all digits, and how many planes b fits.
     """
     planes, j = len(theta), torch.arange(rotating, dtype=torch.float64)
     trust = (theta / slack)[:rotating].clamp(max=1e9).square() * j

@@ -20,7 +20,7 @@ from rope.layouts import permutation
 
 @dataclass
 class Structure:
-    """Hold the planes of one tensor, pairs of output coordinates `[n, 2]`, and what else G shows.
+    """Hold the planes of one tensor, as pairs of output coordinates `[n, 2]`, and what G shows.
 
     rest `[D - 2n]`: coordinates in no plane. lone: coordinates that change without a partner.
     tangled: coordinates whose partner has another partner. dense: the largest entry of G outside
@@ -28,11 +28,11 @@ class Structure:
     this error can cause. apart: how much G differs between heads. flat: True if all results lie in
     one hyperplane, as after a norm that subtracts the mean. source `[D]`: the input coordinate of
     each output coordinate, or None unless N is a permutation with gains.
-    The next fields need a source. start `[H, n]`: the angles of A_0. gain `[n]`, rest_gain: N's
-    gains in and outside the planes. uneven: the largest relative difference between a plane's two
-    gains. start_tolerance: the error of start, below 0.05 only if A_0 predicts all results.
+    Without a source, the next fields keep their defaults. start `[H, n]`: the angles of A_0.
+    gain `[n]`, rest_gain: N's gains in and outside the planes. uneven: the largest relative gap
+    between gains in a plane. start_tolerance: start's error, < 0.05 if A_0 predicts all results.
     `fit` adds alpha and beta `[P, n]`, at positions `[P]`. They are means over heads, scaled to the
-    first head's radius. bent: their error. radius `[P, H, n]`: |alpha| per head.
+    first head's radius. bent: the error of alpha and beta. radius `[P, H, n]`: |alpha| per head.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Structure:
 
 def fit(probe: Probe) -> list[Structure]:
     """Return the structures of q and k, with their angles."""
-    count = 2 * probe.head_dim + 16  # per head, more than twice the unknowns
+    count = 2 * probe.head_dim + 16  # more than twice the number of unknowns per head
     positions = [m for m in (0, 1, 5, 37, 301, 2503, 19997) if m < probe.far] + [probe.far]
     x = probe.vectors(count)
     y = _at_each(probe, x, positions)
@@ -90,7 +90,7 @@ def _maps(start: Tensor, later: Tensor, eps: float) -> tuple[Tensor, Tensor, flo
     left, values, right = torch.linalg.svd(start / scale, full_matrices=False)
     kept = values > least * values[..., :1]
     inverse = (right.mT * torch.where(kept, 1 / values, 0)[..., None, :]) @ left.mT
-    maps = (inverse @ later).mT  # of coordinates divided by scale
+    maps = (inverse @ later).mT  # G for results divided by scale
     if (kept.sum(-1) == width - 1).all():
         # A norm that subtracts the mean hides one direction. Most entries of G are 0, and they
         # show how much of that direction is missing from each row.
@@ -166,7 +166,7 @@ def _source(first: Tensor, planes: Tensor) -> Tensor | None:
         source[low:high] = low + order
         outside = first[:, source].fill_diagonal_(0)
         outside[planes, planes.flip(1)] = 0
-        if outside.square().sum() < 0.15 * first.square().sum():  # a subtracted mean: 1 / (D - 1)
+        if outside.square().sum() < 0.15 * first.square().sum():  # removing a mean adds 1 / (D - 1)
             return source
     source = first.abs().argmax(dim=1)
     clear = (first.abs().amax(dim=1) > 0.9 * first.norm(dim=1)).all()

@@ -113,10 +113,10 @@ def diagnose_answers(
 def compare_answers(left: str | Path, right: str | Path, probes: str | Path) -> Report:
     """Compare two engines, such as a trainer and a server, by their answers to the same probes.
 
-    Returns a report on the faults that only one file has. It also names the first position where q
-    or k differs by more than rounding in the narrower dtype can explain, and the largest difference
-    of all. The rotations in the report are the left file's.
-    Raises the errors of `diagnose_answers`.
+    Returns a report on the faults that only one file has. The report also names the first
+    position where q or k differs by more than rounding in the narrower dtype can explain, and the
+    largest difference. The rotations in the report are the left file's.
+    Raises the same errors as `diagnose_answers`.
     """
     calls = [call for call in _calls(probes, PARTS) if call]
     files = [_calls(path, PARTS[:2])[: len(calls)] for path in (left, right)]
@@ -224,7 +224,7 @@ def write(path: str | Path, tensors: dict[str, Tensor]) -> None:
 
 
 def read(path: str | Path) -> dict[str, Tensor]:
-    """Return a file's tensors by name. From JSON, they are float32 or int64, with NaN for null.
+    """Return a file's tensors by name. JSON gives float32 or int64, and its null becomes NaN.
 
     Raises ValueError if the content doesn't match the ending, and OSError if the file is missing.
     """
@@ -238,7 +238,7 @@ def read(path: str | Path) -> dict[str, Tensor]:
         }
     except (ImportError, OSError):
         raise
-    except Exception as error:  # each library raises its own type
+    except Exception as error:  # each library raises its own type of error
         raise ValueError(f"{path} is not a valid {suffix} file of tensors: {error}") from error
 
 
