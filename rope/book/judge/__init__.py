@@ -78,7 +78,7 @@ def asked(step: int) -> tuple[Part, ...]:
 
 
 def _fault_before(step: int) -> Callable[[Function, BaseException | None], Fault | None]:
-    """Return a function that finds faults in the earlier steps' functions that an answer calls."""
+    """Return a function that finds faults in functions from earlier steps that an answer calls."""
 
     def fault(answer: Function, error: BaseException | None) -> Fault | None:
         called = getclosurevars(answer).globals if isfunction(answer) else {}

@@ -19,7 +19,7 @@ Arguments = tuple[Any, ...]
 Trial = tuple[Arguments, Any, list[float]]  # arguments, result, the result's numbers after the call
 WRITES = "it writes into {}: leave the arguments as they are"
 KEPT = "a later call changes an earlier result: return a new tensor from each call"
-UNKNOWN = "{} is wrong, but the judge doesn't know this mistake: do the call below by hand"
+UNKNOWN = "{} is wrong, but the judge doesn't know this mistake: work out the call below by hand"
 EPS = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # for all other dtypes, float32's 2**-24
 
 
@@ -127,7 +127,7 @@ def shown(value: Any) -> str:
     if isinstance(value, complex):
         return f"{shown(value.real)} {'+-'[value.imag < 0]} {shown(abs(value.imag))}i"
     if isinstance(value, float):
-        return f"{round(value, 9) + 0.0:.5g}"  # no −0, no 6e-17
+        return f"{round(value, 9) + 0.0:.5g}"  # prints −0.0 and 6e-17 as 0
     return repr(value)
 
 

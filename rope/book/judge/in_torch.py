@@ -99,7 +99,7 @@ def _tables(answer: Function, position_ids: Tensor, head_dim: int, base: float) 
         raise Unusable(f"the tables are {coarse.pop()}; they must be float32 or better")
     want = [len(position_ids), head_dim // 2]
     if wrong := [shape(table) for table in both if shape(table) != want]:
-        raise Unusable(f"a table is {wrong[0]}; it must be [S, D/2], here {want}")
+        raise Unusable(f"a table has shape {wrong[0]}; it must be [S, D/2], here {want}")
     return both
 
 
@@ -250,9 +250,9 @@ STEP_7 = Part(
     view=lambda results: [0.0 if x != x else x for x in numbers(results)],
     roundings=64,
     near=1,  # among several mistakes, name the one that explains the first wrong text
-    far="it is right for the first texts but not for the one below. If it has several tokens in "
-    "one call, look at the mask and the rotation; if several calls, at the cache; if other sizes, "
-    "at numbers that are fixed in the code; if large positions, at rounded angles",
+    far="the layer is right for the first texts but not for the one below. If that text "
+    "has several tokens in one call, check the mask and the rotation; if several calls, the cache; "
+    "if other sizes, numbers fixed in the code; if large positions, the rounding of the angles",
     check=gradients(_learned, x=noise(2, 3, LEARNED.E), **_weights(LEARNED)),
 )  # fmt: skip
 
