@@ -147,7 +147,7 @@ def test_planted_errors_turn_red_and_a_cell_can_be_stopped(visit):
     write(second, "import cmath", "print('planted')\nimport cmath")
     press(second, "Run")
     status, output = result(second)
-    assert status == "✗ prints something else than the book" and output.startswith("planted\n")
+    assert status == "✗ prints something different from the book" and output.startswith("planted\n")
     assert second.get_by_role("status").get_attribute("data-kind") == "wrong"  # shown in red
     write(first, "a * c - b * d", "a * c + b * d")
     press(first, "Run")

@@ -40,18 +40,18 @@ OURS = (
     "book/live/running.py",
 )
 LICENCES = """\
-This software runs the cells in these pages. Its licences are listed below.
+This software runs the cells in these pages. Its licenses are listed below.
 
-Pyodide {pyodide}: Mozilla Public Licence 2.0, https://www.mozilla.org/MPL/2.0/
+Pyodide {pyodide}: Mozilla Public License 2.0, https://www.mozilla.org/MPL/2.0/
     source: https://github.com/pyodide/pyodide
-CPython and its library, included in Pyodide: PSF Licence, https://docs.python.org/3/license.html
+CPython and its library, included in Pyodide: PSF License, https://docs.python.org/3/license.html
 SymPy {sympy}: BSD 3-Clause; mpmath {mpmath}: BSD 3-Clause; the full texts follow
 rope, the book's package: MIT
 """
 
 
 class Unavailable(Exception):
-    """Raised if the bundle can't be built because npm is missing or `npm pack` failed."""
+    """Signal that the bundle can't be built because npm is missing or `npm pack` failed."""
 
 
 def _pyodide(folder: Path) -> Path:

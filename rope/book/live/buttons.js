@@ -78,7 +78,7 @@ window.ropeLive = (function () {
     const editor = input.querySelector("pre");
     const highlighted = editor.innerHTML;
     const bar = element("div", "rope-live");
-    const status = element("span", "rope-live-status", { role: "status" }); // is announced
+    const status = element("span", "rope-live-status", { role: "status" }); // screen readers announce it
     const output = element("pre", "rope-live-output", { hidden: true, tabIndex: 0 });
     const runButton = element("button", "", { type: "button", title: HELP, textContent: "Run" });
     const resetButton = element("button", "", { type: "button", textContent: "Reset" });
@@ -124,12 +124,12 @@ window.ropeLive = (function () {
       if (error) end("✗ the cell raises an exception", "wrong");
       else if (data.judged && verdict?.[0] === "✓") end("✓ right", "right");
       else if (data.judged) end(verdict ? "✗ not right yet" : "✗ the judge was not called", "wrong");
-      else if (!same) end("✗ prints something else than the book", "wrong");
+      else if (!same) end("✗ prints something different from the book", "wrong");
       else end(text ? "✓ prints what the book prints" : "✓ ran without an exception", "right");
       output.textContent = [text, error].filter(Boolean).join("\n");
       output.hidden = !output.textContent;
       const stored = input.parentElement.querySelector(".cell_output");
-      if (data.judged && stored) stored.hidden = true; // a verdict about an empty function
+      if (data.judged && stored) stored.hidden = true; // this verdict is on an empty function
     }
 
     function runByKey(event) {
@@ -154,7 +154,7 @@ window.ropeLive = (function () {
     }
   }
 
-  // A browser may have no storage for pages from file://; then nothing is kept.
+  // A browser may have no storage for pages from file://. In that case, answers are not kept.
   function storage(use) {
     try {
       return use(localStorage);

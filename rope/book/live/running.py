@@ -1,7 +1,7 @@
 """Run one cell in a new namespace, after the cells above it.
 
 The page's worker calls `run` in the browser, and the tests call it directly. As a program, this
-module reads pages as JSON from stdin and tells which of their cells can run here.
+module reads pages as JSON from stdin and prints which of their cells can run here.
 """
 
 from __future__ import annotations
