@@ -83,7 +83,7 @@ def chart_box(spec: Any) -> str:
     box = (
         f'<div class="rope-chart" role="group" aria-label="{label}">'
         f'<script type="application/json">{text}</script>'
-        f"<noscript><p>This figure moves, which needs JavaScript. {label}</p></noscript></div>"
+        f"<noscript><p>This interactive figure needs JavaScript. {label}</p></noscript></div>"
     )
     for stored, shown in THEME_COLORS.items():
         box = box.replace(stored, shown)
@@ -115,7 +115,7 @@ def still_chart(spec: dict[str, Any], own: str) -> str:
 
 
 def fonts() -> Path:
-    """Return the folder of Matplotlib's fonts, in which figures and still images are drawn."""
+    """Return the folder of Matplotlib's fonts, which figures and still images use."""
     import matplotlib
 
     return Path(matplotlib.get_data_path()) / "fonts" / "ttf"

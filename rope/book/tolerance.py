@@ -1,8 +1,8 @@
 """Compare results by one rule: allow a given number of roundings, each of at most u times the size.
 
-Chapter "How exact must it be?". Here u is the unit roundoff of the arithmetic, 2**-53 in float64,
-and the size is the largest number that is rounded. An angle of m radians is itself rounded by up to
-m u, so the size for a rotation is the largest angle times the largest entry.
+See the chapter "How exact must it be?". Here u is the unit roundoff of the arithmetic, 2**-53 in
+float64, and the size is the largest number that is rounded. An angle of m radians is itself rounded
+by up to m u, so the size for a rotation is the largest angle times the largest entry.
 """
 
 import numpy as np

@@ -117,7 +117,7 @@ def flat_cells(
 
 
 def pieces(text: str) -> Iterator[tuple[str, str]]:
-    """Yield each piece of Markdown between code cells, and the title of the fold it ends in, or "".
+    """Yield each piece of Markdown between code cells, with the title of the fold it ends in or "".
 
     A fold is closed before a code cell and reopened after it.
 

@@ -1,4 +1,4 @@
-"""Check that the chapters' notebooks follow the book's rules, which nbval doesn't check.
+"""Check the chapters' notebooks for the book's own rules, which nbval doesn't know.
 
 nbval compares only stored outputs. A notebook without outputs passes, and so does a cell with a tag
 that skips the comparison. Here, each rule yields one sentence per fault.
@@ -73,7 +73,7 @@ def check_label(cell: Cell) -> str:
 
 
 def is_set_up(cell: Cell) -> bool:
-    """Return True if pages omit a cell: it is folded, silent, and untitled or about imports."""
+    """Return True for a cell that pages omit: a silent fold without a title or about imports."""
     title = cell["metadata"].get("mystnb", {}).get("code_prompt_show", "import")
     silent = "hide-input" in marks(cell) and not (cell["outputs"] or check_label(cell))
     return silent and "import" in title
@@ -187,7 +187,7 @@ def checks(name: str, notebook: Notebook) -> Iterator[str]:
         if "hide-input" not in marks(cell) or not folded:
             yield f"{cell_name} is a check; fold it with hide-input and source_hidden"
         if cell["outputs"] or not ASSERTS.search(cell["source"]):
-            yield f"{cell_name} is a check; it must assert and print nothing"
+            yield f"{cell_name} is a check; it must assert something and print nothing"
 
 
 def numbers(name: str, notebook: Notebook) -> Iterator[str]:
