@@ -39,7 +39,7 @@ def wrong_joined(x, cos, sin):
     """Even and odd results are joined, not put back between each other.
 
     Source: https://github.com/vllm-project/vllm-metal/pull/44, before it
-    Cause: neighbors go in but halves come out
+    Cause: the pairs are neighbors in x but halves in the result
     """
     evens, odds = x[..., ::2], x[..., 1::2]
     return torch.cat((evens * cos - odds * sin, evens * sin + odds * cos), dim=-1)
