@@ -145,7 +145,7 @@ def _measured(
 ) -> tuple[Rotation, Rotation, list[Finding]]:
     """Return the rotations of q and k, and the first fault or, if there is none, all notes.
 
-    norm: the finding on a norm after the rotation, if the probe undoes the norm's gains, else None.
+    norm: the finding on a norm after the rotation if the probe undoes its gains, otherwise None.
     """
     query = key = Rotation()
     expected, structures = probe.expected, fit(probe)

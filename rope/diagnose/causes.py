@@ -83,7 +83,7 @@ def norm_order(norm: Finding | None, structures: list[Structure], probe: Probe) 
 
 
 def _width(measured: Measurement, name: str, expected: Any) -> Iterator[Finding]:
-    """Yield a fault if more or fewer planes rotate than expected, or if they span another width."""
+    """Yield a fault if more or fewer planes rotate than expected, or if their width differs."""
     (theta, slack), due, width = measured.spectrum, measured.expected_theta, measured.width
     few = due is not None and len(due) == len(theta) and ((theta == 0) & (due > 8 * slack)).any()
     if due is not None and (few or width != expected.dim):

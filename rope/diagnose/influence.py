@@ -1,9 +1,9 @@
 """Call an unknown rotation, and find which inputs affect which results.
 
-`Probe` passes copies of its inputs. Its vectors are exact in every dtype. Most have entries ±1 and
-therefore the same length, so a norm before the rotation multiplies all of them by the same factor.
-Each comparison changes one id, one vector, or one row. A token's result must depend only on its own
-vector and position; otherwise there are no angles to fit.
+`Probe` passes copies of its inputs. Every dtype represents its vectors exactly. Most vectors have
+entries ±1 and thus the same length, so a norm before the rotation scales all of them by the same
+factor. Each comparison changes one id, one vector, or one row. A token's result must depend only on
+its own vector and position; otherwise there are no angles to fit.
 
 Shapes: B batch, H heads, S sequence, D head dimension.
 """
