@@ -46,7 +46,7 @@ class Part:
     call: calls an answer and checks the shape and dtype of the result.
     view: returns the part of a result that is compared.
     roundings: the tolerance, in roundings of the result's dtype.
-    near: the number of first inputs on which a mistake must match to be named. None means all.
+    near: how many of the first inputs a mistake must match to be named. None means all.
     far: the cause to report if the results are wrong only after the first `near` inputs.
     check: called with a right answer and the correct function; returns a hidden fault or "".
     """

@@ -138,7 +138,7 @@ window.ropeLive = (function () {
       if (!cell.running) run(cell);
     }
 
-    // Results of this cell and of all cells below it no longer hold.
+    // Clear the results of this cell and of all cells below it, because they no longer hold.
     function edited(code) {
       data.edited = code;
       resetButton.hidden = code === undefined;

@@ -67,7 +67,7 @@ def page_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _run_as_in_the_browser(cells: list[dict[str, Any]]) -> list[bool]:
-    """Return `agreeing(cells)`, computed by a Python that has only the bundle's modules."""
+    """Return `agreeing(cells)`, computed in a process that has only the bundle's modules."""
     with TemporaryDirectory() as folder:
         (Path(folder) / "rope.zip").write_bytes(own_files())
         for name in PACKAGES:

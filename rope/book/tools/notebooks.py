@@ -83,7 +83,7 @@ def runs(name: str, notebook: Notebook) -> Iterator[str]:
     """Require that each code cell was run exactly once, in order, in a new kernel."""
     counts = [cell.get("execution_count") for cell in code_cells(notebook)]
     if counts != [*range(1, len(counts) + 1)]:
-        yield f"the code cells were not each run once, in order: the counts are {counts}"
+        yield f"the execution counts are {counts}; run every code cell once, in order"
 
 
 def errors(name: str, notebook: Notebook) -> Iterator[str]:
@@ -113,7 +113,7 @@ def paths(name: str, notebook: Notebook) -> Iterator[str]:
     """Require that no source or output reveals the machine on which the notebook ran."""
     for cell in notebook["cells"]:
         if path := PATHS.search(cell["source"]):
-            yield f"cell {cell.get('id')} contains a path of one machine: {path[0]}"
+            yield f"cell {cell.get('id')} contains a path that only one machine has: {path[0]}"
     for cell_name, cell in named(notebook):
         for text in texts(cell):
             if machine := PATHS.search(text) or MACHINES.search(text):
@@ -171,7 +171,7 @@ def figures(name: str, notebook: Notebook) -> Iterator[str]:
         drawn = any(kind.startswith(("image/", "application/vnd.vega")) for kind in kinds)
         figure = cell["metadata"].get("mystnb", {}).get("figure", {})
         if drawn and not figure.get("caption", "").strip():
-            yield f"{cell_name}: the metadata lack mystnb.figure.caption"
+            yield f"{cell_name}: add mystnb.figure.caption to the cell's metadata"
 
 
 def checks(name: str, notebook: Notebook) -> Iterator[str]:
