@@ -11,7 +11,7 @@ from rope.extensions.longrope import LongRoPE
 from rope.extensions.scaling import NTK, DynamicNTK, Linear
 from rope.extensions.yarn import YaRN, mscale
 
-#: Maps each `rope_type` to its extension class; configurations never contain "ntk".
+#: Maps each `rope_type` to its extension class. No configuration contains the type "ntk".
 REGISTRY: dict[str, type[Extension]] = {
     kind.name: kind
     for kind in (Default, Linear, NTK, DynamicNTK, YaRN, Llama3, LongRoPE, Proportional)

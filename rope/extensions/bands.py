@@ -1,4 +1,4 @@
-"""Define extensions that change only slow planes: Llama 3 slows them, and p-RoPE stops them.
+"""Define extensions that change only slow planes. Llama 3 slows them, and p-RoPE stops them.
 
 See the chapter "Longer than the training text". Within the trained length L, plane j makes
 r_j = L theta_j / (2 pi) turns. With the factor s, Llama 3 computes
@@ -21,10 +21,10 @@ from rope.extensions.base import Extension
 
 @dataclass(frozen=True)
 class Llama3(Extension):
-    """Llama 3.1's extension: keep fast frequencies, divide slow frequencies by s, blend the rest.
+    """Keep fast frequencies, divide slow frequencies by s, and blend the rest, as Llama 3.1 does.
 
     factor: s, at least 1. original_max_position_embeddings: the trained length L.
-    low_freq_factor, high_freq_factor: the ends of the blend, in turns within L; may be equal.
+    low_freq_factor, high_freq_factor: the ends of the blend, in turns within L. They may be equal.
     Raises ValueError or TypeError for invalid numbers. The formula comes from Llama's released
     code; the report (arXiv 2407.21783, section 3.4.2) states only the base.
 
@@ -47,8 +47,8 @@ class Llama3(Extension):
         check_count("original_max_position_embeddings", self.original_max_position_embeddings)
         if self.high_freq_factor < self.low_freq_factor:
             raise ValueError(
-                f"high_freq_factor is {self.high_freq_factor}; it must be at least "
-                f"low_freq_factor, which is {self.low_freq_factor}; change one of the two"
+                f"high_freq_factor is {self.high_freq_factor}; it must be at least low_freq_factor "
+                f"({self.low_freq_factor}); raise high_freq_factor, or lower low_freq_factor"
             )
 
     def scale(self, inv_freq: Tensor, base: float, seq_len: int | None = None) -> Tensor:
@@ -60,10 +60,10 @@ class Llama3(Extension):
 
 @dataclass(frozen=True)
 class Proportional(Extension):
-    """p-RoPE, which rotates only the first floor(p R/2) planes; slower planes don't rotate.
+    """Rotate only the first floor(p R/2) planes; the slower planes don't rotate (p-RoPE).
 
     partial_rotary_factor: p, between 0 and 1. factor: the divisor of all frequencies, at least 1.
-    Unlike p-RoPE, a smaller dim would spread the entire spectrum over the rotating planes.
+    A smaller dim isn't the same, because it spreads the entire spectrum over the rotating planes.
     Raises ValueError or TypeError for invalid numbers.
     See Barbero et al., arXiv 2410.06205, section 6.1.
 

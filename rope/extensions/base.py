@@ -1,4 +1,4 @@
-"""Define the interface for context extensions, theta_j -> theta'_j, and the default extension.
+"""Define the interface of context extensions, which change frequencies, and the default extension.
 
 See the chapter "Longer than the training text". For the rotated width R, the frequencies are
 float64 `[R/2]`, in radians per position.
@@ -14,7 +14,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Extension(ABC):
-    """The base class of context extensions, which change the frequencies, theta_j -> theta'_j.
+    """Define the interface of context extensions, which change frequencies theta_j to theta'_j.
 
     name: the extension's `rope_type` in configurations.
     To write your own extension, decorate a subclass with `@dataclass(frozen=True)`, declare its
@@ -44,7 +44,7 @@ class Extension(ABC):
 
     @property
     def attention_scaling(self) -> float:
-        """Return the factor on cos and sin, whose square multiplies the scores."""
+        """Return the factor for cos and sin; the scores are multiplied by its square."""
         return 1.0
 
     def regime(self, seq_len: int | None) -> Hashable:
@@ -58,7 +58,7 @@ class Extension(ABC):
 
 @dataclass(frozen=True)
 class Default(Extension):
-    """The default: plain frequencies, as in RoFormer (arXiv 2104.09864), section 3.2.2."""
+    """Leave the frequencies as RoFormer (arXiv 2104.09864, section 3.2.2) defines them."""
 
     name: ClassVar[str] = "default"
 

@@ -1,4 +1,4 @@
-"""Implement LongRoPE, which divides each plane's frequency by its own factor, found by search.
+"""Implement LongRoPE, which divides each plane's frequency by a factor that a search has found.
 
 See the chapter "Longer than the training text". With the trained length L and the current length n,
 
@@ -21,11 +21,11 @@ from rope.extensions.base import Extension
 
 @dataclass(frozen=True)
 class LongRoPE(Extension):
-    """Phi-3's extension, which divides each plane's frequency by a separate factor.
+    """Divide each plane's frequency by a factor for that plane (LongRoPE), as Phi-3 does.
 
     short_factor, long_factor: R/2 positive numbers each, stored as tuples.
     original_max_position_embeddings: the trained length L. factor: s, the extended length divided
-    by L, at least 1. It determines the attention factor unless attention_factor is given.
+    by L, at least 1. attention_factor: the factor for cos and sin; None means that s determines it.
     If you use a cache, fix seq_len at the final length, because keys cached at a length up to L
     don't match queries rotated at a length above L.
     Raises ValueError or TypeError for invalid numbers. `scale` raises ValueError unless
@@ -75,7 +75,7 @@ class LongRoPE(Extension):
         if not len(self.short_factor) == len(self.long_factor) == planes:
             raise ValueError(
                 f"short_factor has {len(self.short_factor)} numbers and long_factor has "
-                f"{len(self.long_factor)}; dim {2 * planes} needs {planes} in each, one per plane"
+                f"{len(self.long_factor)}; at dim {2 * planes}, each needs {planes}, one per plane"
             )
         factors = self.short_factor if self.regime(seq_len) is None else self.long_factor
         return inv_freq / torch.tensor(factors, dtype=inv_freq.dtype, device=inv_freq.device)

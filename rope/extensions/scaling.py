@@ -20,7 +20,7 @@ from rope.extensions.base import Extension
 
 @dataclass(frozen=True)
 class Linear(Extension):
-    """Position interpolation, which divides every position by a factor.
+    """Divide every position by a factor (position interpolation).
 
     factor: s, at least 1. Raises ValueError or TypeError for an invalid factor.
     See Chen et al., arXiv 2306.15595, equation 4.
@@ -42,7 +42,7 @@ class Linear(Extension):
 
 @dataclass(frozen=True)
 class NTK(Extension):
-    """NTK-aware scaling: a larger base divides the slowest frequency by s and keeps the fastest.
+    """Divide the slowest frequency by s and keep the fastest, with a larger base (NTK-aware).
 
     factor: s, at least 1. Raises ValueError or TypeError for an invalid factor. NTK-aware scaling
     has no paper of its own; YaRN (arXiv 2309.00071), definition 1, states the formula.
@@ -65,7 +65,7 @@ class NTK(Extension):
 
 @dataclass(frozen=True)
 class DynamicNTK(Extension):
-    """NTK-aware scaling beyond the trained length, with a factor that grows with the length.
+    """Apply NTK-aware scaling beyond the trained length, with a factor that grows with the length.
 
     factor: s, at least 1. original_max_position_embeddings: the trained length L. If you use a
     cache, fix seq_len at the final length, because keys cached at one length don't match queries

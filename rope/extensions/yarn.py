@@ -1,8 +1,8 @@
 """Implement YaRN: keep fast frequencies, interpolate slow frequencies, and blend in between.
 
 See the chapter "Longer than the training text". Plane j makes r_j = L theta_j / (2 pi) turns within
-the trained length L. Let `low` and `high` be the planes that make beta_fast and beta_slow turns.
-Let s be the factor, and ramp_j = (j - low)/(high - low), clipped to 0 ... 1. The frequencies are
+the trained length L. Plane `low` makes beta_fast turns, and plane `high` makes beta_slow turns. Let
+s be the factor, and ramp_j = (j - low)/(high - low), clipped to 0 ... 1. The frequencies are
 
     theta'_j = (1 - ramp_j) theta_j + ramp_j theta_j / s,
 
@@ -24,7 +24,7 @@ from rope.extensions.base import Extension
 
 @dataclass(frozen=True)
 class YaRN(Extension):
-    """YaRN, which interpolates only slow planes and sharpens scores, as in Qwen2.5 and gpt-oss.
+    """Interpolate only slow planes and sharpen the scores (YaRN), as Qwen2.5 and gpt-oss do.
 
     factor: s, at least 1. original_max_position_embeddings: the trained length L.
     beta_fast, beta_slow: planes with more than beta_fast turns within L are unchanged; planes with
@@ -103,7 +103,7 @@ class YaRN(Extension):
     def scale(self, inv_freq: Tensor, base: float, seq_len: int | None = None) -> Tensor:
         low, high = self.correction_range(2 * len(inv_freq), base)
         if low == high:
-            high += 0.001  # use a step instead of a ramp, as the reference implementations do
+            high += 0.001  # the ramp becomes a step, as in the reference implementations
         j = torch.arange(len(inv_freq), dtype=inv_freq.dtype, device=inv_freq.device)
         ramp = ((j - low) / (high - low)).clamp(0, 1)
         return inv_freq * (1 - ramp) + inv_freq / self.factor * ramp
