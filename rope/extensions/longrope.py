@@ -23,7 +23,7 @@ from rope.extensions.base import Extension
 class LongRoPE(Extension):
     """Divide each plane's frequency by a factor for that plane (LongRoPE), as Phi-3 does.
 
-    short_factor, long_factor: R/2 positive numbers each, stored as tuples.
+    short_factor, long_factor: the factors for lengths n <= L and n > L, R/2 positive numbers each.
     original_max_position_embeddings: the trained length L. factor: s, the extended length divided
     by L, at least 1. attention_factor: the factor for cos and sin; None means that s determines it.
     If you use a cache, fix seq_len at the final length, because keys cached at a length up to L

@@ -1,8 +1,8 @@
-"""Rotate fast: with one loop in C on a CPU, and with one Triton kernel on a GPU.
+"""Rotate fast, with one loop in C on a CPU and with one Triton kernel on a GPU.
 
-See the chapter "Bytes and kernels". `operator` chooses between these two and `formula`, the same
-computation in plain PyTorch. `cpu` calls the loop in `rotate.c`, and `triton` contains the kernel.
-Triton is imported only when a GPU needs it.
+See the chapter "Bytes and kernels". `cpu` calls the loop, which is in `rotate.c`, and `triton`
+contains the kernel. `formula` is the same computation in plain PyTorch, and `operator` chooses
+between the loop, the kernel, and the formula. Triton is imported only when a GPU needs it.
 """
 
 import torch
@@ -14,7 +14,7 @@ __all__ = ["disabled", "explain"]
 
 
 def explain(device: torch.device | str = "cpu") -> str:
-    """Return a sentence that says which implementation rotates on this kind of device, and why.
+    """Return a string that says which implementation rotates on this kind of device, and why.
 
     >>> with disabled():
     ...     explain("cpu")
@@ -29,12 +29,12 @@ def explain(device: torch.device | str = "cpu") -> str:
         if loop is not None:
             return f"On cpu the loop in C rotates, {how}."
         return (
-            f"On cpu the formula rotates block by block, without the loop in C: {how}. If you have "
-            "a C compiler, pip install --force-reinstall --no-cache-dir builds the loop, and pip "
-            "install -e builds it in a clone."
+            "On cpu the formula rotates block by block, because the loop in C is unavailable: "
+            f"{how}. To build it, install a C compiler and run pip install with --force-reinstall "
+            "and --no-cache-dir, or run pip install -e in a clone."
         )
     if kind in DTYPES:
         return f"On {kind} the Triton kernel rotates queries and keys in one launch."
     if kind == "cuda":
-        return formula + "Triton is not installed: pip install triton."
+        return formula + "Triton is not installed. To install it, run pip install triton."
     return formula + "no kernel exists for this kind of device."

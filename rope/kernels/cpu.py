@@ -1,4 +1,4 @@
-"""Rotate on a CPU: with one loop in C, built at installation, or with the formula in blocks.
+"""Rotate on a CPU with one loop in C, built at installation, or with the formula in blocks.
 
 See the chapter "Bytes and kernels". The loop (`rotate.c`) reads and writes each number only once.
 Without the loop, the formula works on one block of the sequence at a time, so that intermediate
@@ -21,7 +21,7 @@ from torch import Tensor
 from rope.kernels.formula import formula, rows_of
 from rope.positions import check_positions_in_table
 
-# The index in `row_functions` of rotate.c, by the dtypes of the vectors and of the tables.
+# Maps the dtypes of the vectors and of the tables to an index in `row_functions` of rotate.c.
 _DTYPES = {
     (torch.float32, torch.float32): 0,
     (torch.bfloat16, torch.float32): 1,
@@ -30,7 +30,7 @@ _DTYPES = {
 }
 _NO_IDS: tuple[int, ...] = ()
 _GRAIN = 1 << 15  # the fewest elements per thread; waking a thread for fewer takes too long
-_BLOCK = 1 << 19  # block size in elements; blocks stay in the cache from operation to operation
+_BLOCK = 1 << 19  # elements per block; a block this small stays in the cache between operations
 
 
 class _Axes(ctypes.Structure):
@@ -61,10 +61,10 @@ def _call_spec(
 ) -> _CallSpec | None:
     """Return the struct for a call, or None if the loop can't rotate these tensors.
 
-    dtypes: of x and cos. flags: interleaved, inverse, torch's number of threads. axes: the sizes of
-    x, cos, and the ids; the strides of x, out, cos, sin, and the ids. Tables with two axes apply to
-    every sequence and head. Calls with equal arguments share one struct. The loop only reads it, so
-    several threads can use it at once.
+    dtypes: the dtypes of x and cos. flags: interleaved, inverse, and torch's number of threads.
+    axes: the sizes of x, cos, and the ids, then the strides of x, out, cos, sin, and the ids.
+    Tables with two axes apply to every sequence and head. Calls with equal arguments share one
+    struct. The loop only reads the struct, so several threads can use it at once.
     """
     (x, rows, ids), strides = axes[:3], axes[3:]
     if dtypes not in _DTYPES or strides[0][3] != 1 or strides[1][3] != 1:
@@ -88,11 +88,11 @@ def rotate_into(
     interleaved: bool,
     inverse: bool = False,
 ) -> None:
-    """Rotate each x `[B, H, S, D]` in xs, and write the result to its out, which may be x itself.
+    """Rotate each x `[B, H, S, D]` in xs, and write the results to outs, which may be xs.
 
     cos, sin: `[N, R/2]` with position_ids `[S]` or `[B, S]`; otherwise `[S, R/2]`, or four axes
-    that broadcast to `[B, H, S, R/2]`. Shapes aren't checked, and autograd records nothing.
-    Raises ValueError for a position outside the tables, before anything is written.
+    that broadcast to `[B, H, S, R/2]`. The caller must check the shapes. Autograd records nothing.
+    Raises ValueError for a position outside the tables, before writing anything.
 
     >>> x, zero = torch.tensor([[[[1.0, 0.0]]]]), torch.zeros(1, 1)
     >>> rotate_into([x], [x], zero, zero + 1, interleaved=False)
@@ -107,7 +107,7 @@ def rotate_into(
     address, ids_size, ids_stride = 0, _NO_IDS, _NO_IDS
     if position_ids is not None:
         position_ids = position_ids.long()
-        size, stride = position_ids.shape, position_ids.stride()  # [S], or [B, S] as [B, 1, S, 1]
+        size, stride = position_ids.shape, position_ids.stride()  # the loop needs [B, 1, S, 1]
         ids_size, ids_stride = (*size[:-1], 1, size[-1], 1), (*stride[:-1], 0, stride[-1], 0)
         address = position_ids.data_ptr()
     strides = cos.stride(), sin.stride(), ids_stride
@@ -130,7 +130,7 @@ def rotate_into(
 def in_blocks(x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> None:
     """Rotate x into out with the formula, one block of the sequence at a time.
 
-    x, out, cos, sin: as in `rotate_into` without position_ids.
+    x, out, cos, sin: tensors that `rotate_into` accepts without position_ids.
     """
     step = max(1, _BLOCK * x.shape[2] // max(x.numel(), 1))
     for start in range(0, x.shape[2], step):
@@ -141,7 +141,7 @@ def in_blocks(x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, interleaved: boo
 
 @cache
 def library() -> tuple[Any, str]:
-    """Return the loop in C and a note on its threads and path, or None and why it is absent."""
+    """Return the loop in C and a note on its threads and path, or None and why it is missing."""
     candidates = [Path(__file__).with_name("rotate" + suffix) for suffix in EXTENSION_SUFFIXES]
     path = next((path for path in candidates if path.exists()), None)
     if path is None:

@@ -1,4 +1,4 @@
-"""Rotate with plain tensor operations: equation 34 of RoFormer (arXiv 2104.09864).
+"""Rotate with plain tensor operations, by equation 34 of RoFormer (arXiv 2104.09864).
 
 See the chapter "From math to PyTorch". The coordinates x_j and y_j of plane j become
 
@@ -33,7 +33,7 @@ def formula(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
     first, second, cos, sin = (t.to(dtype) for t in (*pair, cos, sin))  # each [..., R/2]
     pair = first * cos - second * sin, second * cos + first * sin
     rotated = torch.stack(pair, dim=-1).flatten(-2) if interleaved else torch.cat(pair, dim=-1)
-    if rest.shape[-1]:  # in float32, because autocast can't concatenate other dtypes
+    if rest.shape[-1]:  # concatenate before rounding, because autocast rejects some other dtypes
         rotated = torch.cat((rotated, rest.to(dtype)), dim=-1)
     return rotated.to(x.dtype)
 

@@ -5,9 +5,9 @@ overwrites q and k. Both run the loop in C on a CPU and the Triton kernel on a G
 formula runs instead if torch has to see each operation: for learned tables, torch.func, forward
 mode, tracers, tensor subclasses, and code compiled for a CPU, in which torch fuses the formula.
 
-Shapes: q `[B, H, S, D]`; k `[B, H_kv, S, D]`, H_kv = 0 if there are no keys. cos, sin: `[N, R/2]`
-with position_ids `[S]` or `[B, S]`, otherwise `[S, R/2]` or four axes that broadcast to
-`[B, H, S, R/2]`.
+Shapes: q `[B, H, S, D]`; k `[B, H_kv, S, D]`, with H_kv = 0 if there are no keys. cos and sin are
+`[N, R/2]` with position_ids `[S]` or `[B, S]`. Otherwise they are `[S, R/2]`, or have four axes
+that broadcast to `[B, H, S, R/2]`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +35,7 @@ _disabled = 0  # the number of `disabled` blocks that are active
 
 @contextmanager
 def disabled() -> Iterator[None]:
-    """Use the plain formula in all threads while the `with` block runs; see `explain`."""
+    """Rotate with the plain formula, in all threads, while the `with` block runs."""
     global _disabled
     _disabled += 1
     try:
@@ -56,10 +56,10 @@ def apply_rotation(
 ) -> Sequence[Tensor]:
     """Rotate x, or q and k, with the operator if it accepts them, otherwise with the formula.
 
-    xs: one or two tensors `[B, H, S, D]`. The caller must have checked all arguments, but not
-    whether position_ids lie inside the tables.
-    Returns new tensors, or xs if inplace. Raises ValueError for a position outside the tables (the
-    Triton kernel returns NaN instead).
+    xs: one or two tensors `[B, H, S, D]`. The caller must check all arguments first, except whether
+    position_ids lie inside the tables.
+    Returns new tensors, or xs if inplace is True. Raises ValueError for a position outside the
+    tables (the Triton kernel returns NaN instead).
 
     >>> x, zero = torch.tensor([[[[1.0, 0.0]]]]), torch.zeros(1, 1)
     >>> apply_rotation([x], zero, zero + 1, interleaved=False, inverse=True)[0].flatten()
@@ -75,11 +75,11 @@ def apply_rotation(
         # For the gradient of learned tables, autograd needs x as it was before the rotation.
         rotated = [formula(x.clone() if inplace else x, cos, sin, interleaved) for x in xs]
     else:
-        # The kernels look up the rows. They need q and k: a single x becomes q, with no heads in k.
+        # The kernels look up rows. They need q and k, so a single x becomes q, and k has no heads.
         q, k = xs if len(xs) == 2 else (xs[0], xs[0].new_empty(xs[0][:, :0].shape))
         recorded = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)
         if recorded and position_ids is not None:
-            position_ids = position_ids.clone()  # autograd saves them, and a caller may change them
+            position_ids = position_ids.clone()  # autograd saves the ids; a caller may change them
         arguments = q, k, cos, sin, position_ids, interleaved, inverse
         if inplace and not recorded:
             ROTATE_INPLACE(*arguments)
@@ -149,10 +149,10 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tens
 
 
 def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
-    """Return the gradients of q and k: the gradients of the outputs, rotated back.
+    """Return the gradients of q and k, which are the gradients of the outputs, rotated back.
 
     A rotation is orthogonal, so its transpose is the rotation by the negative angle. The backward
-    pass needs only the tables and positions, so q and k aren't saved.
+    pass needs only the tables and positions, so autograd doesn't save q and k.
     """
     cos, sin, position_ids = ctx.saved_tensors
     if position_ids is not None and not position_ids.is_cuda:  # the forward pass checked the ids
@@ -182,6 +182,6 @@ def _define(name: str, schema: str, run: Callable[..., Any], fake: Callable[...,
 
 ROTATE = _define("rope::rotate", _NEW, _into_new, _shapes_only)
 torch.library.register_autograd("rope::rotate", _backward, setup_context=_setup_context)
-#: The same operator for calls without a gradient; it saves 5 us of Python per call.
+#: Rotates like `ROTATE`, but without a gradient, which saves 5 us of Python per call.
 ROTATE_ONLY = _define("rope::rotate_only", _NEW, _into_new, _shapes_only)
 ROTATE_INPLACE = _define("rope::rotate_", _ITSELF, _into_itself, lambda *_: None)

@@ -28,7 +28,7 @@ static inline float to_float32(float x) { return x; }
 static inline double from_float64(double x) { return x; }
 static inline double to_float64(double x) { return x; }
 
-/* bfloat16 is the upper half of a float32, rounded to the nearest, with ties to even. */
+/* A bfloat16 is the upper half of a float32, rounded to the nearest, with ties to even. */
 
 static inline float from_bfloat16(uint16_t x) { return float_of((uint32_t)x << 16); }
 
@@ -38,9 +38,9 @@ static inline uint16_t to_bfloat16(float x) {
 }
 
 /* float16 has 5 exponent bits with bias 15 and 10 fraction bits; float32 has 8 exponent bits with
-   bias 127 and 23 fraction bits. The smallest float16 numbers have no leading 1, and their last bit
-   is worth 2^-24, like the last bit of 0.5 in float32. Adding 0.5 therefore shifts and rounds such
-   a number. Subtracting the bits of 0.5 then yields the bits of the float16. The conversion to
+   bias 127 and 23 fraction bits. Subnormal float16 numbers have no leading 1, and their last bit is
+   worth 2^-24, like the last bit of 0.5 in float32. Adding 0.5 therefore shifts and rounds such a
+   number. Subtracting the bits of 0.5 then yields the bits of the float16. The conversion to
    float32 subtracts 2^-14 instead. */
 
 static inline float from_float16(uint16_t x) {
@@ -116,7 +116,7 @@ struct call_spec {
     struct axes x, out, cos, sin, ids;
 };
 
-const int call_spec_bytes = sizeof(struct call_spec); /* cpu.py compares it to its struct's size */
+const int call_spec_bytes = sizeof(struct call_spec); /* cpu.py compares its own struct's size */
 
 #ifdef _OPENMP
 const int threaded = 1;
@@ -124,7 +124,7 @@ const int threaded = 1;
 const int threaded = 0;
 #endif
 
-/* Where a tensor's rows begin: its address, and the steps in bytes along the loop's three axes. */
+/* Describe where a tensor's rows begin, by its address and the steps in bytes along three axes. */
 
 struct places {
     char *data;

@@ -39,10 +39,10 @@ def _rotate_kernel(
     heads_q, heads_k, length, rows,
     PLANES: tl.constexpr,  # R/2; a constant, so the offsets within a row are constants too
     PLANES_2: tl.constexpr,  # the next power of two, which Triton's ranges require
-    REST: tl.constexpr,  # D - R coordinates to copy, 0 if in place
+    REST: tl.constexpr,  # the D - R coordinates to copy; 0 if q_out is q
     REST_2: tl.constexpr,
     TOKENS: tl.constexpr,  # positions per program
-    HEADS: tl.constexpr,  # heads per program: the loop is unrolled, so their loads overlap
+    HEADS: tl.constexpr,  # heads per program; the loop over heads is unrolled, so loads overlap
     INTERLEAVED: tl.constexpr,  # the layout; a branch on a constant costs nothing
     INVERSE: tl.constexpr,  # rotate back; forward and backward differ only in the sine's sign
     HAS_IDS: tl.constexpr,  # look up rows by position id; otherwise token s has row s
@@ -142,8 +142,9 @@ def _rotate_heads(
 def tile(planes: int, length: int, heads: int) -> tuple[int, int, int]:
     """Return the numbers of tokens, heads, and warps per program. planes must be a power of two.
 
-    Each thread then loads 16 bytes at a time, and the loads for one head overlap with the rotation
-    of another. All lengths above 1 share these numbers, so a new length needs no new compilation.
+    With these numbers, each thread loads 16 bytes at a time, and the loads for one head overlap
+    with the rotation of another. The numbers are the same for all lengths above 1, so that the
+    kernel isn't compiled again for each length.
     """
     tokens = 1 if length == 1 else max(1, min(16, 1024 // planes))
     return tokens, min(4, triton.next_power_of_2(max(1, heads))), 1 if tokens * planes <= 128 else 4
@@ -166,8 +167,7 @@ def launch(
     q, q_out: `[B, H, S, D]`; k, k_out: `[B, H_kv, S, D]`, where H_kv may be 0. All are float16,
     bfloat16, or float32, with any strides. cos, sin: `[S, R/2]`, or four axes that broadcast to
     `[B, H, S, R/2]`; or `[N, R/2]` with integer position_ids `[S]` or `[B, S]`. The host reads no
-    positions, so a position outside the tables results in NaN. The caller must check everything
-    else.
+    positions, so a position outside the tables results in NaN. The caller must check the rest.
     """
     batch, heads_q, length, head_dim = q.shape
     heads_k = k.shape[1]
