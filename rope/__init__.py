@@ -40,7 +40,7 @@ else:
         if name not in _HOMES and name not in _SUBMODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         module = importlib.import_module(f"{__name__}.{_HOMES.get(name, name)}")
-        # Store the attribute so that later lookups skip this function, as compiled code requires.
+        # Store the attribute so that later lookups skip this function. Compiled code requires it.
         return globals().setdefault(name, getattr(module, name) if name in _HOMES else module)
 
 

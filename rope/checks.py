@@ -1,8 +1,8 @@
-"""Check arguments: numbers, tensors, and tensors to be rotated in place.
+"""Check the numbers and tensors that callers pass, including tensors to be rotated in place.
 
-Every check runs before anything is computed or changed. The shape and dtype of a tensor are known
-without reading its data. Checking them therefore doesn't wait for a GPU, and works under
-`torch.compile`. An argument isn't checked if Python or torch raises a clear error for it anyway.
+Callers run every check before they compute or change anything. Most checks read only a tensor's
+shape and dtype, not its data. They therefore don't wait for a GPU, and work under `torch.compile`.
+If Python or torch raises a clear error for a wrong argument anyway, no function here checks it.
 
 Shapes: B batch, H heads, S sequence, D head dimension.
 """
@@ -22,7 +22,7 @@ FARTHEST = 2**53  # beyond this, float64 can't represent every integer
 def check_count(name: str, value: int, smallest: int = 1) -> None:
     """Raise TypeError unless value is an integer, and ValueError unless smallest <= value <= 2**53.
 
-    Compiled code doesn't check the upper bound, because the check would limit exported programs.
+    Compiled code doesn't check the upper bound, because exported programs would inherit it.
     """
     compiling = torch.compiler.is_compiling()
     if type(value) is int and not compiling and smallest <= value <= FARTHEST:
@@ -101,7 +101,7 @@ def check_floating(name: str, dtype: torch.dtype) -> None:
 
 
 def check_float64(name: str, tensor: Tensor, maker: str = "inverse_frequencies") -> None:
-    """Raise TypeError unless the tensor is float64. The message recommends using `maker`."""
+    """Raise TypeError unless the tensor is float64. The message says to compute it with `maker`."""
     if tensor.dtype != torch.float64:
         raise TypeError(
             f"{name} is {tensor.dtype}; it must be float64, because rounded frequencies lead to "
@@ -176,15 +176,15 @@ def check_inplace(xs: Mapping[str, Tensor]) -> None:
     """Raise ValueError if writing into x, or q and k, would silently produce wrong results.
 
     Elements that share memory would be rotated twice. q and k may be slices of one fused
-    projection, so they are rejected only if they begin at the same address. Compiled code can't
-    compare addresses; there, only one tensor passed as both q and k is rejected.
+    projection, so sharing memory is an error only if they begin at the same address. Compiled code
+    can't compare addresses, so it raises the error only if q and k are the same tensor.
     """
     for name, x in xs.items():
         for stride, size in zip(x.stride(), x.shape, strict=True):
             if stride == 0 and size > 1:
                 raise ValueError(
                     f"{name} is expanded (shape {list(x.shape)}, strides {list(x.stride())}), so "
-                    f"its elements share memory; pass {name}.contiguous()"
+                    f"inplace=True would rotate the same memory twice; pass {name}.contiguous()"
                 )
     if len(xs) == 2:
         q, k = xs.values()
@@ -193,5 +193,5 @@ def check_inplace(xs: Mapping[str, Tensor]) -> None:
             shared = shared or 0 < q.data_ptr() == k.data_ptr()
         if shared:
             raise ValueError(
-                "q and k share memory, which inplace would rotate twice; pass k.clone()"
+                "q and k share memory, which inplace=True would rotate twice; pass k.clone()"
             )

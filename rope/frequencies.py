@@ -1,7 +1,7 @@
 """Compute frequencies theta_j = base**(-2j/R) and tables of cos(m theta_j) and sin(m theta_j).
 
-See the chapter "Many dimensions". Angles, cosines, and sines are computed in float64, because a
-float32 angle at position 1,000,000 can be off by 0.03. Only the result is rounded.
+See the chapter "Many dimensions". The functions compute angles, cosines, and sines in float64,
+because a float32 angle at position 1,000,000 can be off by 0.03. They round only the result.
 
 Shapes: R rotated width (the argument `dim`), ... any axes of the positions. Angles are in radians.
 """
@@ -65,7 +65,7 @@ def inverse_frequencies(
 
 
 def float64_device(device: torch.device) -> torch.device:
-    """Return the device if it is known to support float64, otherwise the CPU (as for MPS)."""
+    """Return the device if it is known to support float64, or the CPU for others, such as MPS."""
     return device if device.type in ("cpu", "cuda", "meta", "xpu") else torch.device("cpu")
 
 

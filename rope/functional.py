@@ -1,7 +1,7 @@
 """Rotate vectors by angles whose cosines and sines are passed as tables.
 
 See the chapter "From math to PyTorch". This module checks the arguments, and `rope.kernels`
-computes the result; `rope.kernels.formula` states the formula.
+computes the result. `rope.kernels.formula` contains the formula.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, N table rows.
 """
@@ -35,16 +35,17 @@ def rotary_embedding(
     """Rotate the first R of the D coordinates of each vector, and leave the last D - R unchanged.
 
     x: `[B, H, S, D]`, float16, bfloat16, float32, or float64, with any strides.
-    cos, sin: `[N, R/2]` with position_ids; otherwise `[S, R/2]`, or four axes that broadcast to
-    `[B, H, S, R/2]`. position_ids: integers `[S]`, `[B, S]`, or `[1, S]` that select rows. Tables
-    from transformers, `[B, S, R]`, contain each plane twice: pass `cos[:, None, :, :R//2]`
-    (`[:, None, :, ::2]` for Cohere), or use `rope.adapters.transformers`.
+    cos, sin: tables `[N, R/2]` with position_ids; without them, `[S, R/2]`, or four axes that
+    broadcast to `[B, H, S, R/2]`. Tables from transformers, `[B, S, R]`, contain each plane twice.
+    Convert them to `cos[:, None, :, :R//2]` (`[:, None, :, ::2]` for Cohere), or use
+    `rope.adapters.transformers`.
+    position_ids: integers `[S]`, `[B, S]`, or `[1, S]`, which select rows of the tables.
     interleaved: if True, plane j holds coordinates (2j, 2j+1); if False, (j, j + R/2).
-    inverse: if True, rotate by the negative angle. If the tables contain a scale, it is applied
-    again, not undone. (`RotaryEmbedding` undoes its own scale.)
+    inverse: if True, rotate by the negative angle. If the tables contain a scale, the function
+    applies the scale again instead of undoing it. (`RotaryEmbedding` undoes its own scale.)
     inplace: if True, write the result into x. Autograd and checkpointing detect the change.
-    tensor_format: "bhsd"; "bshd" for x `[B, S, H, D]`; "thd" for packed tokens `[T, H, D]`, whose
-    position_ids are `[T]`. The tables have the same shape in all formats.
+    tensor_format: the order of x's axes: "bhsd", "bshd" (x is `[B, S, H, D]`), or "thd" (x is
+    packed tokens `[T, H, D]` with position_ids `[T]`). It doesn't affect the shape of the tables.
     Returns x if inplace is True (for "bshd" and "thd", a view of x), otherwise a new tensor with
     x's shape and dtype. The arithmetic is in float32, or in float64 if x or the tables are float64,
     and the result is rounded once.
@@ -80,7 +81,7 @@ def rotary_embedding_qk(
     inplace: bool = False,
     tensor_format: str = "bhsd",
 ) -> tuple[Tensor, Tensor]:
-    """Rotate queries `[B, H, S, D]` and keys `[B, H_kv, S, D]`; on a GPU, in one kernel launch.
+    """Rotate queries `[B, H, S, D]` and keys `[B, H_kv, S, D]`, with one kernel launch on a GPU.
 
     The arguments and errors are the same as in `rotary_embedding`. Also raises ValueError if q and
     k differ in batch, S, D, or device, or if inplace is True and they begin at the same address.

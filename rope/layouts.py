@@ -1,8 +1,8 @@
 """Convert tensors between two orders of coordinates, the interleaved and half-split layouts.
 
-See the chapter "Two layouts": P R^inter P^T = R^half, where the matrix P permutes as `permutation`
-does. To convert a checkpoint, permute the rows of W_q and W_k by P within each head. W_v and W_o
-stay unchanged, because RoPE doesn't rotate values.
+See the chapter "Two layouts", which shows that P R^inter P^T = R^half, where P is the matrix of
+`permutation`. To convert a checkpoint, permute the rows of W_q and W_k by P within each head. Leave
+W_v and W_o unchanged, because RoPE doesn't rotate values.
 
 Shapes: H heads, D head dimension, R rotated width (the first R coordinates), E embedding width.
 """
@@ -23,7 +23,7 @@ _OTHER_ROWS = re.compile(r"lora_?(a|down|embedding)|qkv|query_key_value|c_attn",
 
 
 def permutation(dim: int, *, device: torch.device | str | None = None) -> Tensor:
-    """Return the indices p such that half = interleaved[..., p]: even coordinates, then odd ones.
+    """Return indices p such that half = interleaved[..., p]. The even coordinates come first.
 
     Returns int64 `[dim]`. Raises ValueError if dim is odd or below 2.
 
@@ -37,7 +37,7 @@ def permutation(dim: int, *, device: torch.device | str | None = None) -> Tensor
 def interleaved_to_half(x: Tensor, rotary_dim: int | None = None) -> Tensor:
     """Move plane j from coordinates (2j, 2j+1) to coordinates (j, j + R/2) on the last axis.
 
-    x: `[..., D]`. rotary_dim: R, or None if R = D. The last D - R coordinates do not move.
+    x: `[..., D]`. rotary_dim: R, or None if R = D. The last D - R coordinates don't move.
     Returns a new tensor. Raises ValueError if R is odd, below 2, or greater than D.
 
     >>> interleaved_to_half(torch.arange(6), rotary_dim=4)
@@ -60,7 +60,7 @@ def projection_interleaved_to_half(
 ) -> Tensor:
     """Convert a query or key projection to the half-split layout, within each head.
 
-    `convert_state_dict` converts in both directions.
+    For the opposite direction, use `convert_state_dict`.
     weight: `[H*D, E]`, or a bias `[H*D]`. rotary_dim: R, or None if R = D.
     Returns a new tensor. Raises ValueError if the number of rows is not divisible by num_heads, or
     if R is odd or greater than D.
@@ -142,7 +142,7 @@ def _check_rows(name: str, tensor: Tensor) -> None:
 
 
 def _reorder(x: Tensor, rotary_dim: int | None, *, to_half: bool) -> Tensor:
-    """Reorder R coordinates of x `[..., D]` from interleaved to half-split, or the reverse."""
+    """Reorder the first R coordinates of x `[..., D]` to half-split, or back to interleaved."""
     width = x.shape[-1] if rotary_dim is None else rotary_dim
     check_dim(width, "the width of x" if rotary_dim is None else "rotary_dim")
     if width > x.shape[-1]:

@@ -26,7 +26,7 @@ class RotaryEmbedding(RotaryTables):
 
     dim: the rotated width R, an even number that is at most the head dimension.
     base: the base in theta_j = base**(-2j/R).
-    max_seq_len: the initial number of table rows. If needed, tables grow to a power of two.
+    max_seq_len: the initial number of table rows. It grows to a power of two if a call needs more.
     extension: a context extension from `rope.extensions`, or None.
     interleaved: if True, plane j holds coordinates (2j, 2j+1); if False, (j, j + R/2).
     device: the device of the tables; None means torch's default device.
@@ -61,12 +61,12 @@ class RotaryEmbedding(RotaryTables):
         """Return the embedding that a model's configuration describes.
 
         config: a transformers configuration, its dict, or JSON. layer_type, layer: a type of layer,
-        or the number of a layer, counted from 0. Pass one of the two if not all layers have the
-        same parameters. max_seq_len: the initial number of table rows; None means the model's
-        context length, but at most 131,072. interleaved: see the class; None means the model type's
-        own layout.
+        or the number of a layer, counted from 0. If the layers have different parameters, pass
+        either layer_type or layer. max_seq_len: the initial number of table rows; None means the
+        model's context length, but at most 131,072. interleaved: see the class; None means the
+        layout of this type of model.
         Raises the same errors as `rope.config.rotary_settings`, which also reports which layers
-        rotate. Raises ValueError if positions have several axes or the length is unknown.
+        rotate. Raises ValueError if positions have several axes or the context length is unknown.
 
         >>> from rope.config import example
         >>> RotaryEmbedding.from_config(example("llama-3.1-8b")).extension.name
@@ -120,14 +120,14 @@ class RotaryEmbedding(RotaryTables):
         seq_len: the sequence length, for an extension whose frequencies depend on it. If None, it
         is the length passed to `fix_length`, or else the largest position in this call plus 1.
         inverse: if True, rotate back and undo the attention scaling. inplace: if True, write the
-        results into q and k. tensor_format: "bhsd"; "bshd" for `[B, S, H, D]`; "thd" for packed
-        tokens `[T, H, D]` with position_ids `[T]`. If the keys differ from the queries in position
-        or length, call `rotate` for each.
-        Returns q and k, rotated, with the same shapes and dtypes.
+        results into q and k. tensor_format: the order of the axes: "bhsd", "bshd" (`[B, S, H, D]`),
+        or "thd" (packed tokens `[T, H, D]` with position_ids `[T]`). If the keys differ from the
+        queries in position or length, call `rotate` for each.
+        Returns the rotated q and k, with the same shapes and dtypes.
         Raises the same errors as `rotary_embedding`. Eager code reads the largest of position_ids,
         because the tables may have to grow. It therefore waits for a GPU. To avoid the wait, pass a
-        seq_len that exceeds all positions, or call `fix_length`. Compiled code can't read the ids;
-        pass such a seq_len there too, or call `grow` first.
+        seq_len that exceeds all positions, or call `fix_length`. Compiled code can't read the ids,
+        so pass such a seq_len there too, or call `grow` first.
 
         >>> rotary, x = RotaryEmbedding(4), torch.ones(1, 1, 1, 4)
         >>> q, k = rotary(x, x, torch.tensor([5]))
@@ -143,7 +143,7 @@ class RotaryEmbedding(RotaryTables):
         return q, k
 
     if TYPE_CHECKING:
-        __call__ = forward  # otherwise a call returns Any, as nn.Module declares
+        __call__ = forward  # nn.Module declares that a call returns Any
 
     def rotate(
         self,
@@ -180,7 +180,7 @@ class RotaryEmbedding(RotaryTables):
     ) -> Sequence[Tensor]:
         """Check the tensors `[B, H, S, D]` in xs, find their rows of the tables, and rotate them.
 
-        xs: a dict with the key "x", or "q" and "k". For the rest, see `forward`.
+        xs: a dict with the key "x", or "q" and "k". For the other arguments, see `forward`.
         """
         check_vectors(xs, self.dim)
         if inplace:

@@ -19,9 +19,9 @@ def packed_position_ids(
 ) -> Tensor:
     """Return the position of each token within its own sequence, for sequences packed in one row.
 
-    lengths: ints that sum to S; this isn't checked. If you have varlen attention's cumulative
-    lengths, pass cu_seqlens.diff().tolist(). Returns int64 `[S]`. Raises torch's RuntimeError if a
-    length is negative.
+    lengths: one int per sequence. Their sum must be S, the number of tokens in the row. If you have
+    the cumulative lengths of varlen attention, pass cu_seqlens.diff().tolist().
+    Returns int64 `[S]`. Raises torch's RuntimeError if a length is negative.
 
     >>> packed_position_ids([3, 2])
     tensor([0, 1, 2, 0, 1])
@@ -35,8 +35,8 @@ def left_padded_position_ids(attention_mask: Tensor) -> Tensor:
     attention_mask: `[B, S]`, bool or integers, 1 for a token and 0 for padding, which comes first
     in each row. Returns int64 `[B, S]` on the same device, with 0 for padding. The host waits for
     the device. The attention must still mask the padding.
-    Raises TypeError for another dtype, and ValueError for another shape, for numbers other than 0
-    and 1, or for a 0 after a 1.
+    Raises TypeError for other dtypes, and ValueError for other shapes, for numbers other than 0 and
+    1, and for a 0 after a 1.
 
     >>> left_padded_position_ids(torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]]))
     tensor([[0, 0, 0, 1],
@@ -87,9 +87,9 @@ def check_position_ids(position_ids: Tensor, x: Tensor, name: str = "position_id
 def ids_or_start(
     position_ids: Tensor | None, offset: int | Tensor, x: Tensor
 ) -> tuple[Tensor | None, int]:
-    """Return (position_ids, 0) if there are ids, otherwise (None, the first token's position).
+    """Return (position_ids, 0), or (None, the first token's position) if there are no ids.
 
-    offset: one int for all rows, or integers `[B]`, one start per row, which become ids `[B, S]`.
+    offset: the first position, an int for all rows or integers `[B]`, which become ids `[B, S]`.
     Raises TypeError or ValueError for ids or offsets that don't fit x `[B, H, S, D]`.
     """
     if position_ids is not None:
@@ -110,7 +110,7 @@ def ids_or_start(
 def _check_offsets(offset: Tensor, x: Tensor) -> None:
     """Raise TypeError or ValueError unless offset holds nonnegative integers `[B]` on x's device.
 
-    In compiled code and on a GPU, a later check of the positions finds negative values.
+    The check reads no values in compiled code or from a GPU; a later step finds negative ones.
     """
     check_integer("offset", offset)
     if offset.dim() != 1 or offset.shape[0] != x.shape[0]:
@@ -124,14 +124,14 @@ def _check_offsets(offset: Tensor, x: Tensor) -> None:
 
 
 def check_positions_in_table(position_ids: Tensor, rows: int) -> None:
-    """Raise ValueError unless each position has a row in the tables. (-1 would wrap around.)
+    """Raise ValueError unless each position has a row in the tables. (-1 would read the last row.)
 
     In compiled code and on a GPU, the check is an asynchronous assertion that raises RuntimeError.
     """
     if position_ids.is_meta:
         return
     if torch.compiler.is_compiling() or position_ids.is_cuda:
-        # Don't read a value here: it would break a traced graph, and make the host wait for a GPU.
+        # Don't read a value here: that would break a traced graph or make the host wait for a GPU.
         inside = ((position_ids >= 0) & (position_ids < rows)).all()
         torch._assert_async(
             inside,
@@ -158,7 +158,7 @@ def check_no_negative(name: str, low: int) -> None:
 
 
 def position_range(position_ids: Tensor) -> tuple[int, int]:
-    """Return the smallest and largest id, or (0, -1) if there are none; wait for the device."""
+    """Return the smallest and largest id, or (0, -1) without ids. The host waits for the device."""
     while torch._C._functorch.is_functorch_wrapped_tensor(position_ids):
         position_ids = torch._C._functorch.get_unwrapped(position_ids)  # undo vmap to see all rows
     if position_ids.numel() <= 1:  # a shortcut for decoding, because aminmax takes 2 us

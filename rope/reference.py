@@ -1,9 +1,9 @@
 """Define RoPE in NumPy with float64 arithmetic, as the reference for all other implementations.
 
 See the chapters "Rotation in two dimensions" and "Many dimensions". R_m rotates each of the d/2
-planes counterclockwise, plane j by the angle m theta_j, where theta_j = base**(-2j/d). The rotation
-is implemented in two independent ways, by a matrix and by complex multiplication, so that each
-implementation can be checked against the other.
+planes counterclockwise, plane j by the angle m theta_j, where theta_j = base**(-2j/d). The module
+computes the rotation in two independent ways, by a matrix and by complex multiplication, so that
+the tests can compare the two results.
 
 Shapes: S sequence length, d head dimension, ... any leading axes. Angles are in radians.
 """
@@ -25,7 +25,7 @@ def inverse_frequencies(dim: int, base: float = 10000.0) -> Array:
     array([1.  , 0.01])
     """
     if dim < 2 or dim % 2:
-        raise ValueError(f"dim is {dim}; it must be even and at least 2, the size of a plane")
+        raise ValueError(f"dim is {dim}; it must be even and at least 2, such as 64")
     if not 0 < base < np.inf:
         raise ValueError(f"base is {base}; it must be positive and finite, such as 10000.0")
     return float(base) ** (-2.0 * np.arange(dim // 2) / dim)
@@ -34,7 +34,7 @@ def inverse_frequencies(dim: int, base: float = 10000.0) -> Array:
 def angles(positions: ArrayLike, inv_freq: ArrayLike) -> Array:
     """Return the angles m theta_j in radians, one row per position m.
 
-    positions: one real number or `[S]` real numbers; inv_freq: `[d/2]`.
+    positions: a real number, or an array `[S]` of real numbers. inv_freq: frequencies `[d/2]`.
     Returns float64 `[S, d/2]`, with S = 1 for a single position.
     Raises TypeError if positions or inv_freq are not real numbers.
 
@@ -47,7 +47,7 @@ def angles(positions: ArrayLike, inv_freq: ArrayLike) -> Array:
 def rotation_matrix(position: float, inv_freq: ArrayLike) -> Array:
     """Return the block-diagonal matrix R_m, which rotates coordinates (2j, 2j+1) by m theta_j.
 
-    position: one real number; inv_freq: `[d/2]`. Returns float64 `[d, d]`.
+    position: a real number. inv_freq: frequencies `[d/2]`. Returns float64 `[d, d]`.
     Raises TypeError if an argument is not real. See RoFormer (arXiv 2104.09864), equation 15.
 
     >>> rotation_matrix(1, [np.pi / 2]).round(12) + 0.0
@@ -87,8 +87,7 @@ def rotate_complex(
 ) -> Array:
     """Return R_m x_m for each row x_m of x, computed as (x_{2j} + i x_{2j+1}) e^{i m theta_j}.
 
-    Implements RoFormer, equation 12.
-    The arguments and errors are the same as in `rotate_matrix`.
+    See RoFormer, equation 12. The arguments and errors are the same as in `rotate_matrix`.
 
     >>> rotate_complex([[1.0, 0.0]], [1], [np.pi / 2]).round(12) + 0.0
     array([[0., 1.]])
@@ -120,7 +119,7 @@ def _aligned(
 
     Raises TypeError unless interleaved is a bool, and ValueError unless x has shape `[..., S, d]`.
     """
-    if not isinstance(interleaved, bool):  # the string "half" would be truthy
+    if not isinstance(interleaved, bool):  # the string "half" would act as True
         raise TypeError(f"interleaved is {interleaved!r}; it must be True or False")
     rows = np.asarray(x).astype(np.float64, casting="same_kind")  # rejects complex numbers
     angle = angles(positions, inv_freq)
@@ -141,5 +140,5 @@ def _interleave(first: Array, second: Array) -> Array:
 
 
 def _from_interleaved(x: Array, interleaved: bool) -> Array:
-    """Return x; if interleaved is False, move each plane j to coordinates (j, j + d/2) first."""
+    """Return x in the interleaved layout, or in the half-split layout if interleaved is False."""
     return x if interleaved else np.concatenate([x[..., 0::2], x[..., 1::2]], axis=-1)

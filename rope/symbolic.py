@@ -59,7 +59,7 @@ def complex_pair(name: str) -> tuple[sp.Matrix, sp.Expr]:
 
 
 def real_symbols(names: str) -> tuple[sp.Symbol, ...]:
-    """Return a tuple of real symbols, as in `m, n, theta = real_symbols("m n theta")`.
+    """Return a tuple with one real symbol for each of the names, which are separated by spaces.
 
     >>> real_symbols("theta")
     (theta,)
@@ -68,7 +68,7 @@ def real_symbols(names: str) -> tuple[sp.Symbol, ...]:
 
 
 def difference(left: sp.Expr | sp.Matrix, right: sp.Expr | sp.Matrix) -> sp.Expr | sp.Matrix:
-    """Return left - right, simplified. It is 0 or a zero matrix if SymPy proves the two equal.
+    """Return left - right, simplified: 0 or a zero matrix if SymPy proves that they are equal.
 
     left, right: scalars, or matrices of the same shape. Raises TypeError for floating-point
     numbers, because rounding can make different expressions equal.
@@ -90,7 +90,7 @@ def difference(left: sp.Expr | sp.Matrix, right: sp.Expr | sp.Matrix) -> sp.Expr
 def prove_equal(left: sp.Expr | sp.Matrix, right: sp.Expr | sp.Matrix) -> None:
     """Prove that two expressions are equal wherever both are defined.
 
-    Raises NotEqual if a difference remains. This doesn't prove that the sides differ.
+    Raises NotEqual if a difference remains. The two sides may be equal even then.
     Raises TypeError for floating-point numbers, as `difference` does.
 
     >>> m, n, theta = real_symbols("m n theta")

@@ -33,11 +33,11 @@ from rope.frequencies import float64_device, inverse_frequencies, rotary_tables
 from rope.kernels.formula import rows_of
 from rope.positions import check_no_negative, position_range
 
-_CHANGING = threading.Lock()  # shared, because a module with its own lock can't be pickled
+_CHANGING = threading.Lock()  # one for all modules, because a module with a lock can't be pickled
 #: Tables grow to at most this many rows; a call with larger positions computes its own rows.
 MOST_ROWS = 1 << 17
-#: The tables in use, by name, device, rows, scale, and spectrum. When no module uses a table any
-#: longer, its entry disappears.
+#: Maps a name, device, number of rows, scale, and spectrum to the table that has them. The entry
+#: disappears when no module uses the table any longer.
 _SHARED: WeakValueDictionary[Any, Tensor] = WeakValueDictionary()
 
 
@@ -76,7 +76,7 @@ class DeviceTracking(nn.Module):
     def _move_and_store(
         self, device: torch.device, tensors: tuple[Tensor, ...]
     ) -> tuple[Tensor, ...]:
-        """Return the tensors on this device; unless it is the meta device, store them too."""
+        """Return the tensors on this device. Store them too, unless it is the meta device."""
         moved = self._moved(device, tensors)
         return moved if device.type == "meta" else self._store(moved)
 
@@ -96,7 +96,7 @@ class DeviceTracking(nn.Module):
         super()._apply(fn, recurse)
         try:
             device = fn(torch.empty(0, device=self._tensors[0].device)).device
-        except NotImplementedError:  # a meta tensor can't be moved, and doesn't need to be
+        except NotImplementedError:  # fn can't move a meta tensor, which has no data
             device = fn(torch.empty(0, device="cpu")).device
         if device != self._tensors[0].device:
             self._tensors = self._moved(device, self._tensors)
@@ -211,7 +211,7 @@ class RotaryTables(DeviceTracking):
         """Return the cosines and sines with which the layer rotates tokens at these positions.
 
         position_ids: integers `[S]` or `[B, S]`. dtype: the vectors' dtype; for float64 vectors,
-        the tables are float64, otherwise float32. seq_len: as in `RotaryEmbedding.forward`.
+        the tables are float64, otherwise float32. seq_len: see `RotaryEmbedding.forward`.
         Returns `[S, R/2]` or `[B, 1, S, R/2]`, which `rope.rotary_embedding` accepts without
         position_ids. Compiled code computes the rows, so positions may lie beyond the tables.
         Raises the same errors as `RotaryEmbedding.forward`.
@@ -239,8 +239,8 @@ class RotaryTables(DeviceTracking):
     ) -> tuple[int, int | None]:
         """Return how many table rows a call needs, and the length that determines its spectrum.
 
-        rows: 1 + the last position, if there are no position_ids. Reading ids from a GPU would make
-        the host wait, so ids are read only if seq_len is unknown. Compiled code can't read ids.
+        rows: the last position plus 1, used if there are no position_ids. Reading ids from a GPU
+        makes the host wait, so eager code does it only if seq_len is unknown. Compiled code can't.
         """
         given = seq_len
         if seq_len is not None:
@@ -259,7 +259,7 @@ class RotaryTables(DeviceTracking):
                 return seq_len or 0, seq_len
             low, high = position_range(position_ids)
             check_no_negative("position_ids", low)
-            check_count("the largest of position_ids", high, smallest=-1)  # -1 if there are none
+            check_count("the largest of position_ids", high, smallest=-1)  # -1 if there are no ids
             rows = high + 1
         if seq_len is None and self._length_dependent:
             seq_len = rows

@@ -43,8 +43,8 @@ def decay_rates(dim: int, *, device: torch.device | str | None = None) -> Tensor
 class XPos(nn.Module):
     """Rotate and scale queries and keys for causal attention with xPos.
 
-    dim: the rotated width R, even. scale_base: B, the number of positions over which plane j decays
-    by the factor zeta_j. base: the base of the frequencies theta_j = base**(-2j/R).
+    dim: the rotated width R, an even number. scale_base: B, the number of positions over which
+    plane j decays by the factor zeta_j. base: the base of the frequencies theta_j = base**(-2j/R).
     interleaved: if True, plane j holds coordinates (2j, 2j+1); if False, (j, j + R/2).
     The module has no parameters or buffers. Raises ValueError or TypeError for an invalid argument.
 
@@ -92,7 +92,7 @@ class XPos(nn.Module):
         offset: int | Tensor = 0,
         inverse: bool = False,
     ) -> tuple[Tensor, Tensor]:
-        """Rotate q and k by their positions, scale q, and scale k by the reciprocal factors.
+        """Rotate q and k to their positions, scale q, and scale k by the reciprocal factors.
 
         q: `[B, H, S, D]`. k: `[B, H_kv, S, D]`. position_ids: integers `[S]` or `[B, S]`, which may
         be negative. Without position_ids, the positions are offset ... offset+S-1, where offset is
