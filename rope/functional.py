@@ -1,4 +1,4 @@
-"""Rotate vectors by angles whose cosines and sines are passed as tables.
+"""Rotate vectors with tables of the angles' cosines and sines.
 
 See the chapter "From math to PyTorch". This module checks the arguments, and `rope.kernels`
 computes the result. `rope.kernels.formula` contains the formula.

@@ -36,8 +36,8 @@ class RotaryEmbedding(RotaryTables):
     the model or with the queries, but casts don't change them, and state_dict doesn't contain them.
     If the vectors are float64 or the positions lie far beyond the tables, each call computes the
     rows that it needs. The arguments are fixed at creation. `attention_scaling` is the extension's
-    factor on cos and sin. `from_config` sets `softmax_scale`; the attention must multiply its usual
-    scale by this factor.
+    factor for cos and sin. `from_config` sets `softmax_scale`; the attention must multiply its
+    usual scale by this factor.
 
     >>> rotary = RotaryEmbedding(4, max_seq_len=8).to(torch.bfloat16)
     >>> rotary.cos.dtype, rotary.cos.shape

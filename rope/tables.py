@@ -239,8 +239,8 @@ class RotaryTables(DeviceTracking):
     ) -> tuple[int, int | None]:
         """Return how many table rows a call needs, and the length that determines its spectrum.
 
-        rows: the last position plus 1, used if there are no position_ids. Reading ids from a GPU
-        makes the host wait, so eager code does it only if seq_len is unknown. Compiled code can't.
+        rows: the last position plus 1, used if there are no position_ids. Compiled code can't read
+        ids. Eager code reads ids from a GPU only if seq_len is unknown, because the host must wait.
         """
         given = seq_len
         if seq_len is not None:
