@@ -55,7 +55,9 @@ METHODS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "window": lambda: windowed(model(), BLOCK, 0),
     "window and 4 sinks": lambda: windowed(model(), BLOCK, 4),
     "moved back and 4 sinks": nullcontext,
-    **{name: rotated_by(CHANGES[name]) for name in ("base 10,000", "base 500,000", "rotated twice")},
+    **{
+        name: rotated_by(CHANGES[name]) for name in ("base 10,000", "base 500,000", "rotated twice")
+    },
 }
 
 
