@@ -172,26 +172,28 @@ def is_plain(tensor: Tensor) -> bool:
     return type(tensor) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
 
-def check_inplace(xs: Mapping[str, Tensor]) -> None:
-    """Raise ValueError if writing into x, or q and k, would silently produce wrong results.
+def check_inplace(xs: Mapping[str, Tensor], inplace: bool) -> None:
+    """Raise TypeError unless inplace is a bool, and ValueError if writing into xs would go wrong.
 
     Elements that share memory would be rotated twice. q and k may be slices of one fused
-    projection, so sharing memory is an error only if they begin at the same address. Compiled code
-    can't compare addresses, so it raises the error only if q and k are the same tensor.
+    projection, so they may share memory unless they begin at the same address; other overlaps of
+    q and k aren't found. In compiled code, the check finds only expanded tensors and q is k.
     """
+    check_flag("inplace", inplace)
+    compiling = torch.compiler.is_compiling()
     for name, x in xs.items():
-        for stride, size in zip(x.stride(), x.shape, strict=True):
-            if stride == 0 and size > 1:
+        axes, reach = zip(x.stride(), x.shape, strict=True), 0  # reach: the last element's offset
+        for stride, size in axes if compiling else sorted(axes):
+            if size > 1 and stride <= reach:
                 raise ValueError(
-                    f"{name} is expanded (shape {list(x.shape)}, strides {list(x.stride())}), so "
-                    f"inplace=True would rotate the same memory twice; pass {name}.contiguous()"
+                    f"{name} overlaps itself (shape {list(x.shape)}, strides {list(x.stride())}), "
+                    f"so inplace=True would rotate memory twice; pass {name}.contiguous()"
                 )
+            reach += 0 if compiling else stride * (size - 1)
     if len(xs) == 2:
         q, k = xs.values()
         shared = q is k
-        if not torch.compiler.is_compiling() and is_plain(q) and is_plain(k):
+        if not compiling and is_plain(q) and is_plain(k):
             shared = shared or 0 < q.data_ptr() == k.data_ptr()
         if shared:
-            raise ValueError(
-                "q and k share memory, which inplace=True would rotate twice; pass k.clone()"
-            )
+            raise ValueError("inplace=True rotates memory that q and k share twice; use k.clone()")

@@ -51,8 +51,8 @@ def rotary_embedding(
     and the result is rounded once.
     Raises TypeError for wrong dtypes, such as half-precision tables for float32 vectors. Raises
     ValueError for shapes or devices that don't match, for positions outside the tables, and if
-    inplace would write to the same memory twice. If a position is outside the tables, code compiled
-    for a CPU fails an assertion instead, and the Triton kernel returns NaN.
+    inplace is True and x overlaps itself. If a position is outside the tables, code compiled for a
+    CPU fails an assertion instead, and the Triton kernel returns NaN.
 
     >>> import torch
     >>> from rope.frequencies import inverse_frequencies, rotary_tables
@@ -127,7 +127,7 @@ def _check_and_rotate(
     if position_ids is not None:
         check_position_ids(position_ids, x)
     if flags["inplace"]:
-        check_inplace(xs)
+        check_inplace(xs, flags["inplace"])
     return apply_rotation(tuple(xs.values()), cos, sin, position_ids, **flags)
 
 

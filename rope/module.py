@@ -184,7 +184,7 @@ class RotaryEmbedding(RotaryTables):
         """
         check_vectors(xs, self.dim)
         if inplace:
-            check_inplace(xs)
+            check_inplace(xs, inplace)
         vectors = tuple(xs.values())
         x = vectors[0]
         position_ids, start = ids_or_start(position_ids, offset, x)

@@ -137,6 +137,8 @@ LAYER_CALLS = [
     (T, "seq_len '8k' int", lambda r, x: r(x, x, seq_len="8k")),
     (V, "seq_len -3 1", lambda r, x: r.fix_length(-3)),
     (V, "q k k.clone()", lambda r, x: r(x, x, inplace=True)),
+    (V, "overlaps", lambda r, x: r.rotate(x.view(1, 1, -1).unfold(2, 8, 4), inplace=True)),
+    (T, "inplace 'no' True", lambda r, x: r(x, x, inplace="no")),
     (
         V,
         "k [2, 3, 4, 8] [0, k.contiguous()",

@@ -265,7 +265,7 @@ def _check_rotary(rotary: RotaryEmbedding | None, seq_len: int | None) -> Rotary
         )
     if rotary.extension.length_dependent and rotary.fixed_length is None and seq_len is None:
         raise ValueError(
-            f"seq_len is None, but the spectrum of {rotary.extension.name} depends on the length; "
+            f"seq_len is None, but the spectrum of {rotary.extension} depends on the length; "
             "pass the same seq_len for all keys, or call rotary.fix_length first"
         )
     return rotary

@@ -1,9 +1,9 @@
 """Define the rotation as a PyTorch operator with an implementation per device and a gradient.
 
-See the chapter "Bytes and kernels". `rope::rotate` returns new tensors, and `rope::rotate_`
-overwrites q and k. Both run the loop in C on a CPU and the Triton kernel on a GPU. The plain
-formula runs instead if torch has to see each operation: for learned tables, torch.func, forward
-mode, tracers, tensor subclasses, and code compiled for a CPU, in which torch fuses the formula.
+See the chapter "Bytes and kernels". `rope::rotate` returns new tensors, `rope::rotate_only` does so
+without a gradient, and `rope::rotate_` overwrites q and k. All run the loop in C on a CPU and the
+Triton kernel on a GPU. The formula runs instead if torch has to see each operation: for learned
+tables, torch.func, forward mode, tracers, tensor subclasses, and code compiled for a CPU.
 
 Shapes: q `[B, H, S, D]`; k `[B, H_kv, S, D]`, with H_kv = 0 if there are no keys. cos and sin are
 `[N, R/2]` with position_ids `[S]` or `[B, S]`. Otherwise they are `[S, R/2]`, or have four axes
