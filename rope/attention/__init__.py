@@ -1,9 +1,9 @@
-"""Compute attention with rotary positions: chapters "Rotary attention" and "Keys that move".
+"""Compute attention with rotary positions; see "Rotary attention" and "Keys that move".
 
 - `layer`: multi-head and grouped-query attention;
 - `latent`: DeepSeek-V2's latent attention;
-- `decoding`: one attention call of either layer above, with or without a cache;
-- `cache`, `cache_positions`: a cache of earlier tokens' keys and values, and their positions;
+- `decoding`: the attention step that both layers share, with or without a cache;
+- `cache`, `cache_positions`: a cache of earlier tokens' keys, values, and positions;
 - `masks`: attention masks for causality, windows, sinks, and packed sequences.
 """
 

@@ -1,12 +1,12 @@
-"""Cache keys and values of earlier tokens: chapters "Rotary attention" and "Keys that move".
+"""Cache the keys and values of earlier tokens.
 
-A rotated key can be moved without the unrotated original: R_delta R_n k = R_{n+delta} k. A cache
-with the policy "rotated" stores each key rotated to the position at which it was appended. A cache
-with the policy "plain" stores keys before the rotation. With either policy, `shift` only changes
-integers. The next `read` rotates each moved key once, from its stored form, and writes it to a
-second buffer.
+See the chapters "Rotary attention" and "Keys that move". A rotated key can move to another position
+without its unrotated original: R_delta R_n k = R_{n+delta} k. With the policy "rotated", a cache
+stores each key rotated to the position at which it was appended. With the policy "plain", a cache
+stores unrotated keys. With either policy, `shift` changes only the positions, which are integers.
+The next `read` rotates each moved key once, from its stored form, into a second buffer.
 
-Shapes: B batch, H_kv key heads, N slots, S new tokens, T slots in use, D and D_v widths.
+Shapes: B batch, H_kv key heads, N slots, S new tokens, T slots in use, D, D_v key and value widths.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from rope.positions import check_position_ids
 class KVCache:
     """Hold one layer's keys and values for up to max_seq_len tokens per row, one token per slot.
 
-    head_dim: D. value_dim: D_v; None means head_dim, and 0 means no values. policy: how keys are
-    stored, "rotated" or "plain". A cache whose policy is "plain", or whose keys have moved, stores
-    keys twice. dtype, device: None means torch's defaults. Under autocast, create the cache with
-    autocast's dtype, because keys have that dtype.
-    Attributes: `keys` `[B, H_kv, N, D]` and `values` `[B, H_kv, N, D_v]`, both as stored; `slots`,
-    a `CachePositions`.
-    For inference only: `append` raises ValueError for tensors that record gradients.
+    head_dim: the key width D. value_dim: the value width D_v; None means head_dim, and 0 means that
+    the cache holds no values. policy: how the cache stores keys, "rotated" or "plain". A cache
+    whose policy is "plain", or whose keys have moved, stores keys twice. dtype, device: None means
+    torch's defaults. Under autocast, pass autocast's dtype, because keys have that dtype.
+    The attributes `keys` `[B, H_kv, N, D]` and `values` `[B, H_kv, N, D_v]` hold keys and values in
+    their stored form; `slots` is a `CachePositions`.
+    The cache is only for inference: `append` raises ValueError for tensors that record gradients.
 
     >>> cache = KVCache(batch=1, num_kv_heads=2, max_seq_len=8, head_dim=4)
     >>> keys, values = cache.append(torch.ones(1, 2, 3, 4), torch.ones(1, 2, 3, 4))
@@ -82,14 +82,14 @@ class KVCache:
         rotary: RotaryEmbedding | None = None,
         seq_len: int | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Store the next S tokens and return all keys and values, as `read` does.
+        """Store the next S tokens' keys and values; return all keys and values, as `read` does.
 
         k: `[B, H_kv, S, D]`, rotated unless the policy is "plain". v: `[B, H_kv, S, D_v]`. Both
         must have the cache's dtype and device. position_ids: integers `[S]`, `[1, S]`, or `[B, S]`,
         with -1 for padding; if None, each row continues after its largest position.
         rotary, seq_len: see `read`; if the policy is "plain", every call requires rotary.
         Raises ValueError for shapes or devices that don't fit, too many tokens, or tensors that
-        record gradients, and TypeError for another dtype. After an error, the cache is unchanged.
+        record gradients, and TypeError for other dtypes. After an error, the cache is unchanged.
         """
         self.check(k, v, position_ids)
         slots, size, rotated = self.slots, k.shape[2], k
@@ -115,10 +115,10 @@ class KVCache:
         """Return all keys, rotated to their positions, and all values.
 
         rotary: the layer's own `RotaryEmbedding`, which rotates keys that have moved since the last
-        read; required after `shift`. seq_len: see `RotaryEmbedding`; required, with the same value
-        in every call, if the extension depends on the length.
+        read; required after `shift`. seq_len: see `RotaryEmbedding`; if the extension depends on
+        the length, every call requires seq_len, with the same value.
         Returns views `[B, H_kv, T, D]` and `[B, H_kv, T, D_v]`; empty slots hold arbitrary numbers.
-        Raises ValueError if an argument is missing, and the errors of `RotaryEmbedding.shift`.
+        Raises ValueError if a required argument is missing, and `RotaryEmbedding.shift`'s errors.
 
         >>> cache, x = KVCache(1, 1, 2, 4), torch.ones(1, 1, 2, 4)
         >>> rotary = RotaryEmbedding(4)
@@ -150,7 +150,7 @@ class KVCache:
         self.slots.shift(delta, slots)
 
     def keep(self, mask: Tensor) -> None:
-        """Empty all slots except those where the mask, bool `[B, N]`, is True; no token moves.
+        """Empty every slot where the mask, bool `[B, N]`, is False; no token moves.
 
         Synchronizes with the device.
         Raises ValueError, without changing anything, if mask doesn't fit the cache.
@@ -170,14 +170,14 @@ class KVCache:
     def reorder(self, rows: Tensor) -> None:
         """Replace row b with row rows[b], as beam search does.
 
-        rows: int32 or int64 `[B']`; B' becomes the batch size.
+        rows: the numbers of the rows to keep, int32 or int64 `[B']`; B' becomes the batch size.
 
         >>> cache = KVCache(2, 1, 2, 4)
         >>> cache.reorder(torch.tensor([1, 1, 0]))
         >>> cache.keys.shape
         torch.Size([3, 1, 2, 4])
         """
-        with torch.inference_mode(False):  # inference tensors are read-only outside that mode
+        with torch.inference_mode(False):  # so that calls outside inference mode can write too
             self.keys = self.keys.index_select(0, rows)
             self.values = self.values.index_select(0, rows)
             if self._rotated_keys is not None:
@@ -193,7 +193,7 @@ class KVCache:
         >>> cache.length, other.length
         (0, 1)
         """
-        with torch.inference_mode(False):  # inference tensors are read-only outside that mode
+        with torch.inference_mode(False):  # so that calls outside inference mode can write too
             return copy.deepcopy(self)
 
     def check(
@@ -207,7 +207,7 @@ class KVCache:
     ) -> None:
         """Raise the errors that `append` would raise, without changing anything.
 
-        With a window, older tokens are evicted to make room, so position_ids must increase.
+        With a window, the cache evicts older tokens to make room, so position_ids must increase.
         """
         # Without these checks, copy_ would broadcast shapes, convert dtypes, and record gradients.
         for name, tensor, buffer in (("k", k, self.keys), ("v", v, self.values)):

@@ -1,9 +1,9 @@
-"""Track the positions of the tokens in a cache: chapter "Keys that move".
+"""Track the positions of the tokens in a cache.
 
-Each row of a cache has N slots, and a slot holds one token. Attention depends on the token's
-position, never on its slot number. You can therefore drop tokens, reuse their slots, and renumber
-positions without touching a key. Moves add up as integers. A moved key is rotated only once, when
-it is read, so rounding errors don't accumulate.
+See the chapter "Keys that move". Each row of a cache has N slots, and a slot holds one token.
+Attention depends on a token's position, never on its slot number. You can therefore drop tokens,
+reuse their slots, and renumber positions without touching a key. Several moves add up as integers.
+The next read rotates each moved key only once, so rounding errors don't accumulate.
 
 Shapes: B batch, N slots, S new tokens, T slots in use.
 """
@@ -34,7 +34,7 @@ class CachePositions:
     length: the number of slots taken in the fullest row. used: T, one more than the number of the
     last slot in use. moved: bool `[B, N]`, True for tokens whose keys have yet to be rotated to
     their new positions; None if there are no such tokens.
-    As long as each token's position equals its slot number, no table of positions is stored.
+    While each token's position equals its slot number, the object stores no table of positions.
     """
 
     def __init__(self, batch: int, slots: int, device: torch.device | str | None = None) -> None:
@@ -46,10 +46,10 @@ class CachePositions:
         """Forget all tokens."""
         self.length = self.used = 0
         self.moved: Tensor | None = None
-        self._positions: Tensor | None = None  # [B, N]; None while each position equals its slot
+        self._positions: Tensor | None = None  # [B, N]; None while positions are slot numbers
         self._stored_at: Tensor | None = None  # [B, N]; None while _positions is None
         self._latest_count = 0  # the number of tokens in the last call
-        self._latest: Tensor | None = None  # [B, S], the last call's slots; None if they come last
+        self._latest: Tensor | None = None  # [B, S], last call's slots; None if they end at `used`
 
     @property
     def positions(self) -> Tensor:
@@ -175,8 +175,8 @@ class CachePositions:
         lowest = int(torch.where(selected, shifted, 0).min())
         if lowest < 0:
             raise ValueError(
-                f"delta moves a token to position {lowest}, but positions can't be negative; drop "
-                "such tokens first, or move all tokens by a smaller amount"
+                f"delta moves a token to position {lowest}, but positions can't be negative; "
+                "remove such tokens with `keep` first, or move the tokens by a smaller amount"
             )
         changed = shifted != positions
         if changed.any():
@@ -184,7 +184,7 @@ class CachePositions:
             self._renumber(shifted)
 
     def keep(self, mask: Tensor) -> None:
-        """Empty all slots except those where the mask, bool `[B, N]`, is True."""
+        """Empty every slot where the mask, bool `[B, N]`, is False."""
         self._renumber(self.positions.masked_fill(~self._check_mask("mask", mask), -1))
         occupied = (self.positions >= 0).any(dim=0).nonzero()
         self.used = int(occupied[-1]) + 1 if len(occupied) else 0
@@ -234,13 +234,13 @@ class CachePositions:
         return self.positions.amax(dim=1, keepdim=True) + 1
 
     def _empty_slots(self, seq_len: int, end: int) -> Tensor:
-        """Return seq_len empty slots of each row, all numbered below `end`, as `[B, S]`."""
+        """Return the numbers of seq_len empty slots per row, all below `end`, int64 `[B, S]`."""
         empty = (self.positions[:, :end] < 0).byte()
         slots = empty.argmax(dim=1, keepdim=True)
         if seq_len != 1:
             slots = empty.topk(seq_len, dim=1).indices
         if torch.compiler.is_compiling() or self._device.type != "cpu":
-            # Here `length` is only an upper bound, and only if positions increase.
+            # In compiled code and on GPUs, `length` is an upper bound only if positions increase.
             torch._assert_async(
                 empty.gather(1, slots).all(),
                 "no slot is empty for a new token; with a window, position_ids must increase",
@@ -248,10 +248,10 @@ class CachePositions:
         return slots
 
     def _write_table(self) -> None:
-        """Create the table of positions, before any position differs from its slot number."""
+        """Create the position table; call this before a position differs from its slot number."""
         if self._positions is None:
             positions = self.positions
-            with torch.inference_mode(False):  # inference tensors are read-only outside that mode
+            with torch.inference_mode(False):  # so that calls outside inference mode can write too
                 self._positions, self._stored_at = positions.clone(), positions.clone()
 
     def _renumber(self, positions: Tensor) -> None:

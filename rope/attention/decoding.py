@@ -1,8 +1,8 @@
-"""Compute one attention call: chapters "Rotary attention" and "Keys that move".
+"""Compute attention for the tokens of one call, with or without a cache of earlier tokens.
 
-Queries and keys are rotated to their positions. Each query then attends to the visible keys from
-this call and, if there is a cache, from earlier calls. With a window, a full cache evicts tokens
-that no later query can see.
+See "Rotary attention" and "Keys that move". `CoreAttention` rotates queries and keys to their
+positions. Each query then attends to the visible keys from this call and, if there is a cache, from
+earlier calls. With a window, a full cache evicts tokens that no later query can see.
 
 Shapes: B batch, H heads, H_kv key heads, S tokens in the call, T slots in use, D head dimension.
 """
@@ -25,7 +25,7 @@ class CoreAttention:
     """Rotate queries and keys, and attend to the visible keys; all layers share this step.
 
     attend: a function that returns the heads' outputs `[B, H, S, D_v]`. Its arguments are rotated
-    q, rotated k, v, a mask `[B, S, T]` or None, and a flag that makes unmasked attention causal.
+    q, rotated k, v, a mask `[B, S, T]` or None, and a flag: if True, unmasked attention is causal.
     window, sinks: see `RotaryAttention`.
     """
 
@@ -155,10 +155,10 @@ def _without_padding(position_ids: Tensor | None, is_token: Tensor | None) -> Te
 
 
 def chunk_sizes(seq_len: int, past: int, slots: int, kept: int) -> list[int]:
-    """Split seq_len tokens into chunks such that the cache can hold all keys that a chunk sees.
+    """Return the sizes of chunks of seq_len tokens; the cache can hold all keys that a chunk sees.
 
     past: the number of tokens in the cache. slots: the number of slots in the cache. kept: how many
-    cached tokens the next token needs. Returns the sizes of the chunks.
+    cached tokens the next token needs.
 
     >>> chunk_sizes(10, past=2, slots=6, kept=4)
     [4, 2, 2, 2]

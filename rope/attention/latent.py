@@ -1,12 +1,12 @@
 """Compute latent attention with a decoupled rotary key (DeepSeek-V2, arXiv 2405.04434, sec. 2.1).
 
-    c_n = norm(W_c x_n),    r_n = R_n W_r x_n    (these two are cached, and all heads share them),
+    c_n = norm(W_c x_n),    r_n = R_n W_r x_n    (cached; all heads share c_n and r_n),
     s_mn = (q_m^T W_k c_n + (R_m p_m)^T r_n) / sqrt(nope_dim + rope_dim),
     o_m  = sum_n softmax_n(s_mn) W_v c_n,
 
 for each head, with its query (q_m, p_m) and its matrices W_k and W_v, which map latents to keys and
 values. The absorbed form computes (W_k^T q_m)^T c_n and W_v sum_n softmax_n(s_mn) c_n instead, and
-never forms a key or value for any head. It works only because there is no rotation between q_m and
+never computes keys or values per head. It works only because there is no rotation between q_m and
 W_k. If there were, each distance would need its own matrix.
 
 Shapes: B batch, S sequence, E embedding width, H heads, T visible keys.
@@ -25,7 +25,7 @@ from rope.module import RotaryEmbedding
 
 
 class LatentAttention(nn.Module):
-    """Attend causally over latents and one rotary key per token, shared by all heads (MLA).
+    """Compute causal latent attention (MLA); heads share one latent and one rotary key per token.
 
     latent_dim: the width of c_n. rope_dim: the width of the shared rotated key and of each query's
     rotated part. nope_dim: the width of the unrotated part of each head's queries and keys.
@@ -87,7 +87,7 @@ class LatentAttention(nn.Module):
         """Attend over x and, if there is a cache, over all cached tokens.
 
         x: `[B, S, E]`. position_ids, attention_mask: see `RotaryAttention.forward`. cache: a
-        `KVCache(B, 1, N, rope_dim + latent_dim, value_dim=0)`. Each key in it is the rotated part
+        `KVCache(B, 1, N, rope_dim + latent_dim, value_dim=0)`. Each cached key is the rotated part
         followed by the latent.
         absorbed: True compares queries with the latents; False compares queries with keys computed
         from the latents. Both results are equal up to rounding. None chooses the form with fewer
@@ -118,7 +118,7 @@ class LatentAttention(nn.Module):
         return self.o_proj(out.transpose(1, 2).flatten(2))
 
     def _multiplications(self, queries: int, keys: int, absorbed: bool) -> int:
-        """Count the multiplications per row of one form, except in steps that both forms share."""
+        """Count one form's multiplications per batch row, without steps that both forms share."""
         content = 2 * self.latent_dim if absorbed else self.nope_dim + self.value_dim
         expanded = (queries if absorbed else keys) * (self.nope_dim + self.value_dim)
         pairs = queries * keys * (content + self.rope_dim)
@@ -136,7 +136,7 @@ class LatentAttention(nn.Module):
         """Return the heads' outputs `[B, H, S, value_dim]`.
 
         q: `[B, H, S, rope_dim + nope_dim]`; k: `[B, 1, T, rope_dim + latent_dim]`; mask: bool
-        `[B, S, T]`; is_causal: True if attention without a mask is causal, which implies S = T.
+        `[B, S, T]`; is_causal: if True and mask is None, attention is causal, and S = T.
         """
         if absorbed is None:
             sizes = q.shape[2], k.shape[2]
@@ -144,7 +144,7 @@ class LatentAttention(nn.Module):
         scale = self.rotary.softmax_scale / math.sqrt(self.nope_dim + self.rope_dim)
         causal = is_causal and mask is None
         latent = k[..., self.rope_dim :]
-        if absorbed:  # there is one key head, so the queries of all heads become its rows
+        if absorbed:  # there is one key head, so the queries of all heads become rows of one head
             weights = self.kv_b_proj.weight.unflatten(0, (self.num_heads, -1))
             w_k, w_v = weights.split((self.nope_dim, self.value_dim), dim=1)  # [H, ..., latent_dim]
             rotated, q = q.split((self.rope_dim, self.nope_dim), dim=-1)

@@ -1,4 +1,4 @@
-"""Compute causal attention with rotary positions: chapter "Rotary attention".
+"""Compute causal attention with rotary positions (see the chapter "Rotary attention").
 
     o_m = sum_n softmax_n( (R_m q_m)^T (R_n k_n) / sqrt(D) ) v_n,
 
@@ -21,14 +21,15 @@ from rope.module import RotaryEmbedding
 class RotaryAttention(nn.Module):
     """Compute multi-head or grouped-query attention with rotated queries and keys.
 
-    num_kv_heads: H_kv, a divisor of H; None means H. head_dim: D; None means embed_dim / num_heads.
-    bias: if True, the four projections have a bias.
+    num_kv_heads: the number of key heads, a divisor of num_heads; None means num_heads. head_dim:
+    the width D of each head; None means embed_dim / num_heads.
+    bias: if True, the four projections have biases.
     rotary: a `RotaryEmbedding`, which layers may share, such as `RotaryEmbedding.from_config(...)`;
     if None, the layer creates one of width head_dim. rotary.softmax_scale multiplies all scores.
-    window: how many positions a token sees, including its own; None means all. sinks: positions
-    0 ... sinks-1 stay visible (StreamingLLM, arXiv 2309.17453) at their true distances.
-    The class has no from_config, because it lacks the norms and soft caps of many configurations.
-    Raises ValueError if embed_dim isn't a multiple of num_heads, and for sinks without a window.
+    window: how many positions a token sees, including its own; None means all. sinks: how many
+    initial positions stay visible outside the window (StreamingLLM, arXiv 2309.17453, but with true
+    distances). The class has no from_config, as it lacks the norms and soft caps of many models.
+    Raises ValueError for sinks without a window, or if the default D isn't an integer.
 
     >>> import torch
     >>> layer = RotaryAttention(embed_dim=16, num_heads=4, num_kv_heads=2)
@@ -54,14 +55,14 @@ class RotaryAttention(nn.Module):
             if embed_dim % num_heads:
                 raise ValueError(
                     f"embed_dim is {embed_dim}, which isn't a multiple of num_heads={num_heads}; "
-                    "pass head_dim, or change one of the two"
+                    "pass head_dim, or change embed_dim or num_heads"
                 )
             head_dim = embed_dim // num_heads
         if window is not None:
             check_count("window", window, smallest=2)  # a window of 1 shows only the token itself
         elif sinks:
             raise ValueError(
-                f"sinks is {sinks} but window is None, and sinks only matter outside a window; "
+                f"sinks is {sinks} but window is None, and sinks matter only outside a window; "
                 "pass window too, or omit sinks"
             )
         self.num_heads, self.num_kv_heads, self.head_dim = num_heads, num_kv_heads, head_dim
@@ -89,12 +90,12 @@ class RotaryAttention(nn.Module):
         each row, because a token doesn't see cached keys at larger positions.
         attention_mask: `[B, S]`, bool or integers, 0 for padding on the left or right. No token
         sees padding, and padding has no position. segment_ids: integers `[S]`, `[1, S]`, or
-        `[B, S]`; tokens with different ids don't see each other. Not allowed with a cache.
-        causal: if False, each token sees the entire row; not allowed with a cache or a window.
+        `[B, S]`; tokens with different ids don't see each other; not allowed with a cache.
+        causal: if False, each token sees its entire row; not allowed with a cache or a window.
         With a window, a cache with window + sinks slots never runs out of room. A compiled step is
         still limited by the length of the rotary tables; see `RotaryEmbedding.grow`. With a cache,
         an extension that depends on the length uses the cache's max_seq_len.
-        Returns `[B, S, E]` in x's dtype, or in autocast's. Outputs for padding are finite.
+        Returns `[B, S, E]` in x's dtype (autocast's dtype under autocast), finite even for padding.
         Raises ValueError for shapes or devices that don't fit, a full cache, or a cache together
         with segment_ids or causal=False, and TypeError for wrong dtypes. After an error, the cache
         is unchanged.

@@ -1,4 +1,4 @@
-"""Build attention masks: chapters "Rotary attention" and "Keys that move".
+"""Build attention masks (see the chapters "Rotary attention" and "Keys that move").
 
     query m sees key n  iff  n comes no later than m, n is a token and not padding, n is in m's
                              window or is a sink, and m and n belong to the same sequence.
@@ -28,10 +28,10 @@ def build_attention_mask(
     position_ids: the queries' positions, `[B, S]`; key_position_ids: the keys' positions, `[B, T]`;
     -1 marks padding or an empty slot. earlier: bool `[S, T]` or `[B, S, T]`, True if the key comes
     no later than the query.
-    window: how many positions a query sees, including its own; None means all. sinks: keys at
-    positions 0 ... sinks-1 stay visible outside the window.
+    window: how many positions a query sees, including its own; None means all. sinks: how many
+    initial positions stay visible outside the window.
     segment_ids: the index of each token's sequence, `[B, S]`; allowed only if queries and keys are
-    the same tokens. Padding queries see all earlier keys, so their softmax never divides by zero.
+    the same tokens. Padding sees all earlier keys, because a softmax over no keys would be NaN.
 
     >>> ids = torch.arange(4)[None]
     >>> build_attention_mask(ids, ids, torch.ones(4, 4).bool().tril(), window=2, sinks=1)[0].int()
