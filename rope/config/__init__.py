@@ -1,8 +1,8 @@
-"""Read RoPE settings from transformers configurations without silently dropping any of them.
+"""Read RoPE settings from transformers configurations without silently dropping any setting.
 
-See the chapter "Longer than the training text". `import rope.config` needs only torch. The model's
-class in transformers supplies values that a file omits. Without transformers, you can read the
-model types in `models.GENERAL`. For any other model, remove the key model_type.
+See the chapter "Longer than the training text". `import rope.config` needs only torch. If a file
+omits a value, the model's class in transformers supplies it. Without transformers, you can read
+configurations of the types in `models.GENERAL`. For any other model, remove the key model_type.
 `rope/config/examples` contains the RoPE keys of published configurations.
 """
 
@@ -21,9 +21,9 @@ EXAMPLES: tuple[str, ...] = tuple(sorted(file.stem for file in _FOLDER.glob("*.j
 
 
 def example(name: str) -> dict[str, Any]:
-    """Return the RoPE keys from a published configuration as a new dict.
+    """Return the RoPE keys of a published configuration as a new dict.
 
-    name: one of EXAMPLES.
+    name: one of the names in EXAMPLES.
 
     >>> example("gemma-7b")["head_dim"]
     256

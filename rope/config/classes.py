@@ -1,6 +1,6 @@
 """Complete a configuration with the defaults of the model's class in transformers.
 
-The defaults are the base, the head dimension, the rotated share of a head, and the context length.
+The class supplies a missing base, head dimension, rotated share of a head, or context length.
 transformers is imported only when needed: model types in `models.GENERAL` can be read without it.
 """
 
@@ -14,12 +14,12 @@ from rope.config.models import GENERAL, LAYOUTS
 from rope.config.parameters import Entries
 from rope.config.source import HOLDERS, get_as, text_facts
 
-#: Size keys. Models of one class differ in size, so the class defaults would be wrong.
+#: Keys that set sizes. Models of one class differ in size, so its defaults would be wrong.
 _SIZES = ("hidden_size", "n_embd", "d_model", "num_attention_heads", "n_head", "n_heads")
 
 
 def class_facts(facts: Mapping[str, Any], entries: Entries) -> dict[str, Any]:
-    """Return the configuration, completed by its class, or {} if no class is needed or known.
+    """Return the configuration with its class's defaults, or {} if no class is needed or known.
 
     entries: the result of `layer_entries(facts)`.
     Raises ValueError if transformers is needed but not installed, if its class rejects the
@@ -35,7 +35,7 @@ def class_facts(facts: Mapping[str, Any], entries: Entries) -> dict[str, Any]:
     if model_type not in LAYOUTS and kind.__module__.startswith("transformers."):
         compared = f"which is not among the {len(LAYOUTS)} model types that rope.config knows"
         if "rope_parameters" not in kind.__dataclass_fields__:
-            compared = "whose class in transformers has no RoPE parameters: it seems not to rotate"
+            compared = "whose class has no RoPE parameters, so the model doesn't seem to rotate"
         raise ValueError(
             f"model_type is {model_type!r}, {compared}; if the model's code does rotate queries "
             "and keys, create RotaryEmbedding(dim, max_seq_len, base, interleaved=...) yourself"
@@ -61,7 +61,7 @@ def class_facts(facts: Mapping[str, Any], entries: Entries) -> dict[str, Any]:
 
 
 def _configuration_class(model_type: Any) -> Any:
-    """Return the configuration class in transformers, or None if the model type has none."""
+    """Return the model type's configuration class in transformers, or None if it has none."""
     if model_type is None:
         return None
     try:

@@ -21,13 +21,13 @@ _WITHOUT_ATTENTION = ("conv", "linear_attention", "mamba", "moe", "recurrent")
 def rotating_layers(
     facts: Mapping[str, Any], entries: Entries, layer_type: str | None
 ) -> tuple[bool, ...] | None:
-    """Return one flag per layer, True if that layer rotates, or None if all layers rotate.
+    """Return one flag per layer, True if the layer rotates, or None if all layers rotate.
 
     Raises ValueError if no layer of `layer_type` rotates, or if a per-layer list is too short.
     """
     kinds = get_as(list, "layer_types", facts)
     lists = {
-        "no_rope_layers": get_as(list, "no_rope_layers", facts),  # 1: the layer does rotate
+        "no_rope_layers": get_as(list, "no_rope_layers", facts),  # 1: the layer rotates
         "layer_rope_theta": get_as(list, "layer_rope_theta", facts),  # 0: the layer doesn't rotate
         "layer_types": [_type_rotates(kind, facts, entries) for kind in kinds],
     }
@@ -63,7 +63,7 @@ def one_layer(
 
     rotates: the result of `rotating_layers`. layer: the layer's number, counted from 0, or None for
     any rotating layer of type layer_type.
-    Raises ValueError if there is no such layer, if it doesn't rotate, or if matching layers differ.
+    Raises ValueError if there is no such layer, if it doesn't rotate, or if several bases match.
     """
     kinds = get_as(list, "layer_types", facts)
     layers = [n for n, kind in enumerate(kinds) if layer_type in (None, kind)]
@@ -71,7 +71,7 @@ def one_layer(
         check_count("layer", layer, smallest=0)
         number = facts.get("num_hidden_layers", len(rotates or kinds) or layer + 1)
         if layer >= number:
-            raise ValueError(f"layer is {layer}; it must be less than num_hidden_layers, {number}")
+            raise ValueError(f"layer is {layer}; it must be below num_hidden_layers={number}")
         if rotates and not rotates[layer]:
             raise not_rotating(f"layer {layer}")
         kind = kinds[layer] if kinds else layer_type
@@ -82,7 +82,7 @@ def one_layer(
     bases = {base for n in layers or range(len(listed)) for base in listed[n : n + 1] if base}
     if len(bases) > 1:
         raise ValueError(
-            f"layer_rope_theta has the bases {sorted(bases)}; pass layer=, a layer's number"
+            f"layer_rope_theta lists several bases, {sorted(bases)}; choose a layer with layer=..."
         )
     return layer_type, next(iter(bases), None)
 
@@ -106,7 +106,7 @@ def longest_context(facts: Mapping[str, Any]) -> int | None:
 def widths(
     facts: Mapping[str, Any], parameters: Parameters, layer_type: str | None
 ) -> tuple[int, int]:
-    """Return D and R. With multi-head latent attention, both equal qk_rope_head_dim.
+    """Return the head dimension D and the rotated width R, which are equal in latent attention.
 
     Raises ValueError if keys contradict each other, or if R is odd or exceeds D.
     """
@@ -125,19 +125,19 @@ def widths(
     if dim % 2 or not 0 < dim <= head_dim:
         raise ValueError(
             f"the rotated width is {dim}, from {first}; it must be positive, even, and at most the "
-            f"head dimension, {head_dim}"
+            f"head dimension, which is {head_dim}; correct {first}"
         )
     return head_dim, dim
 
 
 def _head_dim(facts: Mapping[str, Any], layer_type: str | None) -> int:
-    """Return D, read from a key or computed as model width / number of heads."""
+    """Return the head dimension D from its key, or as the model's width / number of heads."""
     kinds = get_as(list, "layer_types", facts)
     head_dim = _count(facts, "head_dim", "kv_channels", "attention_head_dim")
     if layer_type == "full_attention":
         head_dim = _count(facts, "global_head_dim") or head_dim
     for number, layer in get_as(dict, "per_layer_config", facts).items():
-        if layer_type and kinds[int(number)] == layer_type:  # wider heads in Gemma 4
+        if layer_type and kinds[int(number)] == layer_type:  # some heads of Gemma 4 are wider
             head_dim = layer.get("head_dim") or head_dim
     if head_dim is not None:
         return head_dim

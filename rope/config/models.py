@@ -1,4 +1,4 @@
-"""List properties of the rotation that only the model's code specifies, by model type.
+"""List, by model type, properties of the rotation that only the model's code specifies.
 
 The lists describe transformers 5.23; `tests/test_config_models.py` compares each model type with
 the model's own rotation. The lists contain only text models; for vision towers, see `rope.axes`.
@@ -42,10 +42,10 @@ LAYOUTS: dict[str, bool | None] = {
     **dict.fromkeys(_BY_KEY),
 }
 
-#: Models without a key for the base; their code uses 10000.
+#: Models whose configurations have no key for the base. Their code uses 10000.
 FIXED_BASE = _names("codegen gptj roformer")
 
-#: Models whose code rotates part of a head even if the rope_type is "default".
+#: Models whose code can rotate only part of a head even if the rope_type is "default".
 PARTIAL = _names(
     "bamba codegen glm glm4 glm4_moe glm4v_moe_text glm4v_text gpt_neox gpt_neox_japanese gptj "
     "laguna mellum mimo_v2_flash minimax_m2 minimax_m3_vl_text moonshine_streaming nemotron "
@@ -64,7 +64,7 @@ SECTIONS = {
     (16, 24, 24): _names("qwen2_5_omni_text qwen2_5_vl qwen2_5_vl_text qwen2_vl qwen2_vl_text"),
     (24, 20, 20): _names("cohere_compass_text qwen3_omni_moe_text qwen3_vl_moe_text qwen3_vl_text"),
 }
-#: Models whose planes follow the axes in turn (T H W T H W ...). Others assign planes in blocks.
+#: Models whose planes follow the axes in turn (T H W T H W ...). Others have one block per axis.
 INTERLEAVED_SECTIONS = SECTIONS[11, 11, 10] + SECTIONS[24, 20, 20]
 
 #: Models that rotate only in layers with a sliding window. If the configuration has no

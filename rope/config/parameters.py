@@ -1,4 +1,4 @@
-"""Collect RoPE parameters from all spellings of a configuration, and build the extension.
+"""Collect a configuration's RoPE parameters, however it spells them, and build the extension.
 
 Version 4 of transformers stores the base at the top level and the extension in `rope_scaling`.
 Version 5 stores both in `rope_parameters`, either directly or in one dict per layer type. The
@@ -26,12 +26,12 @@ _TOP = {
     "partial_rotary_factor": "partial_rotary_factor",
     "rotary_pct": "partial_rotary_factor",
 }
-#: Maps other keys for a base to the layer type with this base.
+#: Maps each key that sets the base of only one layer type to this layer type.
 _BASES = {"swa_rope_theta": "sliding_attention", "compress_rope_theta": "compress"}
 #: Parameters that every rope_type may have.
 COMMON = [
     "rope_type", "rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved",
-    "llama_4_scaling_beta",  # read by the attention, which scales queries by position
+    "llama_4_scaling_beta",  # the attention reads this key and scales queries by position
 ]  # fmt: skip
 TRAINED = "original_max_position_embeddings"
 #: Parameter names besides an extension's fields: Mistral's name for the context length, and
@@ -73,7 +73,7 @@ def layer_entries(facts: Mapping[str, Any]) -> Entries:
             advice = " (for alpha, pass the extension NTK(alpha))" if "alpha" in unknown else ""
             raise ValueError(
                 f"rope_type {kind!r} doesn't take {', '.join(map(repr, unknown))}{advice}; remove "
-                f"them, or choose another rope_type; {kind} takes only {', '.join(allowed)}"
+                f"such keys, or choose another rope_type; {kind} takes only {', '.join(allowed)}"
             )
     return entries
 
@@ -85,7 +85,7 @@ def _canonical(holder: Mapping[str, Any]) -> Parameters:
     if "short_factor" in entry:  # Phi-3 also calls LongRoPE "yarn"
         current["yarn"] = "longrope"
     types = [entry.pop(key) for key in ("type", "rope_type") if key in entry]
-    if "interleaved" in entry and "mrope_section" in entry:  # Qwen3-Omni's spelling
+    if "interleaved" in entry and "mrope_section" in entry:  # as Qwen3-Omni spells it
         entry.setdefault("mrope_interleaved", entry.pop("interleaved"))
     if not types:
         return entry
@@ -119,7 +119,7 @@ def rope_parameters(
     top: Parameters = {}
     for alias in [alias for alias in _TOP if alias in facts]:
         key, value = _TOP[alias], facts[alias]
-        if isinstance(value, list) and standard:  # Step 3.5's class assigns it to layer types
+        if isinstance(value, list) and standard:  # Step 3.5's class splits the list by type
             continue
         inside = [entry[key] for entry in (top, *entries.values()) if entry and key in entry]
         if inside and value not in inside:
@@ -144,7 +144,7 @@ def rope_parameters(
     if facts.get("model_type") in (*GENERAL, *FIXED_BASE):
         parameters.setdefault("rope_theta", 10000.0)
     if "rope_theta" not in parameters:
-        raise ValueError("the configuration has no rope_theta; add this key (10000.0 in RoFormer)")
+        raise ValueError("the configuration has no rope_theta; add the key (RoFormer uses 10000.0)")
     check_base(parameters["rope_theta"], "rope_theta")
     # Other rope_types ignore this length, which then only documents the training.
     if TRAINED in facts and TRAINED in _parameter_names(parameters["rope_type"]):
@@ -161,7 +161,7 @@ def _entry(entries: Entries, facts: Mapping[str, Any], layer_type: str | None) -
     elif layer_type is None and len(entries) == 1:
         (layer_type,) = entries
     elif layer_type not in entries:
-        hint = "or pass layer=, the number of a layer, counted from 0"
+        hint = "or pass layer=..., the number of a layer, counted from 0"
         if layer_type in get_as(list, "layer_types", facts):
             hint = f"or add RoPE parameters for {layer_type!r}, which is in layer_types"
         raise ValueError(
@@ -187,7 +187,7 @@ def not_rotating(which: str) -> ValueError:
 def build_extension(parameters: Parameters, longest: int | None) -> Extension:
     """Build the extension from its parameters; the extension's class checks the numbers.
 
-    longest: max_position_embeddings, the default for the trained length, or None.
+    longest: max_position_embeddings, which is the default for the trained length, or None.
     Raises ValueError for missing, invalid, or contradictory numbers.
     """
     kind = parameters["rope_type"]

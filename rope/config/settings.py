@@ -23,9 +23,9 @@ class RotarySettings:
     """Hold the settings of one RotaryEmbedding.
 
     dim: the rotated width R. head_dim: the head dimension D of the rotated tensor. In multi-head
-    latent attention, this is a separate tensor with R = D (in DeepSeek-V4, the end of each head).
+    latent attention, it is a separate tensor with R = D (in DeepSeek-V4, the end of each head).
     max_position_embeddings: the context length, or None if it is unknown.
-    sections: planes per axis in M-RoPE, or None. interleaved_sections: True if the axes alternate.
+    sections: the planes per axis in M-RoPE, or None. interleaved_sections: True if axes alternate.
     softmax_scale: the factor by which the attention must multiply its usual scale, 1/sqrt(query
     width). It is 1.0 in most models. In DeepSeek's models, it is YaRN's temperature,
     mscale(factor, mscale_all_dim)**2.
@@ -54,12 +54,12 @@ def rotary_settings(
 ) -> RotarySettings:
     """Return the settings of the rotation that a transformers configuration describes.
 
-    config: a configuration, written by transformers 4 or 5. It may be an object with `to_dict`, a
+    config: a configuration written by transformers 4 or 5. It may be an object with `to_dict`, a
     dict, JSON text, or the path of a JSON file or of the model's folder. The function reads
     `text_config` if there is one. It ignores parts for other models, such as vision_config. It also
     ignores llama_4_scaling_beta, with which the attention must scale queries.
     layer_type: a type of rotating layers, such as "full_attention". layer: the number of a rotating
-    layer, counted from 0. One of the two is required if not all layers have the same parameters.
+    layer, counted from 0. Pass layer_type or layer if not all layers have the same parameters.
     interleaved: the layout of the weights. None means the model's own layout, which requires a
     known model_type. Pass True or False for weights that were converted to the other layout.
     If the base, the width, the rotated share, or the context length is absent, the default of the

@@ -24,9 +24,9 @@ READ = (
 )
 #: The keys of the dicts whose contents `rope.config.parameters` checks.
 HOLDERS = ("rope_scaling", "rope_parameters")
-#: Keys of parts that don't describe a text model. Parts with a model_type are ignored too.
+#: Keys of parts that don't describe a text model. `check_unread` also skips other models' parts.
 NOT_A_MODEL = ("vision_config", "audio_config", "label2id", "quantization_config")
-#: Keys that are kept even if None, because the model's class sets a number if they are absent.
+#: Keys to keep even if their value is None, because the class sets a number for absent keys.
 KEEP_NONE = ("rotary_dim", "sliding_window")
 
 
@@ -62,7 +62,7 @@ def read_config(config: Any) -> dict[str, Any]:
 def text_facts(whole: Mapping[str, Any]) -> dict[str, Any]:
     """Return the text model's keys. Drop keys whose value is None, except those in KEEP_NONE.
 
-    Reads `text_config` if there is one. Raises ValueError if a RoPE key outside contradicts it.
+    Reads `text_config` if there is one. Raises ValueError if an outer RoPE key contradicts it.
     """
     facts = present(whole)
     if "text_config" in facts:
