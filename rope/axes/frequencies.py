@@ -1,9 +1,9 @@
-"""Compute Theta `[A, R/2]`: how fast each plane rotates along each axis, in radians per position.
+"""Compute Theta `[A, R/2]`, the frequency of each plane along each axis, in radians per position.
 
 In axial RoPE and M-RoPE, each column has at most one nonzero entry, so a plane follows one axis.
-The two differ in the spectrum. In axial RoPE, each axis has a full spectrum, from fast to slow
-planes. In M-RoPE, the axes share one spectrum. Text has the same position on all axes, so for text,
-M-RoPE equals plain RoPE.
+The two methods differ in the spectrum. In axial RoPE, each axis has a full spectrum, from fast to
+slow planes. In M-RoPE, the axes share one spectrum. A text token has the same position on all axes,
+so M-RoPE rotates text as plain RoPE does.
 
 Shapes: A axes, R rotated width (`dim`). All tensors are float64.
 """
@@ -88,7 +88,7 @@ def section_frequencies(
         if (possible := (planes - sum(others), *others)) != tuple(sections):
             raise ValueError(
                 f"sections is {tuple(sections)}, but {planes} planes can't be assigned in turn "
-                f"with these counts; pass {possible}, which transformers uses in this case"
+                f"with these counts; pass {possible}, as transformers does in this case"
             )
         axis_of = [0] * planes
         for axis, count in enumerate(sections[1:], start=1):

@@ -1,4 +1,4 @@
-"""Implement mixed RoPE (RoPE-ViT, arXiv 2403.13298): each head learns its planes' directions.
+"""Implement mixed RoPE (RoPE-ViT, arXiv 2403.13298): each head learns its frequencies.
 
 In axial RoPE, a plane follows rows or columns. A score is then a sum of one term per axis, and each
 term depends only on the offset along its axis. With a dense Theta, a plane can follow a diagonal.
@@ -23,9 +23,9 @@ from rope.frequencies import float64_device
 class MixedRotaryEmbedding(AxisRotation):
     """Rotate queries and keys on A axes with frequencies that each head learns.
 
-    dim: the rotated width R, a multiple of 2A. num_heads: H, the same for queries and keys. base:
-    the base of the initial frequencies; RoPE-ViT's mixed models use 10.0. interleaved: if True,
-    plane j holds coordinates (2j, 2j+1), as in RoPE-ViT; if False, (j, j + R/2).
+    dim: the rotated width R, a multiple of 2A. num_heads: the number of heads H, the same for
+    queries and keys. base: the base of the initial frequencies, 10.0 in RoPE-ViT's mixed models.
+    interleaved: True for planes (2j, 2j+1), as in RoPE-ViT; False for planes (j, j + R/2).
     The parameter `frequencies`, float32 `[H, A, R/2]` in radians per position, is in the state_dict
     and stays float32 when the model is cast. Angles are computed in float64.
     Raises ValueError or TypeError for an invalid dim, num_heads, axes, or base. A call raises
@@ -65,7 +65,7 @@ class MixedRotaryEmbedding(AxisRotation):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Reset each head to axial frequencies in a random frame, with torch's default generator.
+        """Reset each head to axial frequencies in a random frame from torch's default generator.
 
         >>> rotary = MixedRotaryEmbedding(8, num_heads=2)
         >>> before = rotary.frequencies.clone()

@@ -2,7 +2,7 @@
 
 `AxisRotation` is the base class of the layers. `MultiAxisRotaryEmbedding` has fixed frequencies,
 for axial RoPE or M-RoPE, and its Theta stays float64 when the model is cast. Each call computes
-cos and sin anew, because positions on several axes have no natural order as the rows of a table.
+cos and sin anew, because a table with a row per tuple of positions would be too large.
 
 Shapes: A axes, B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -23,9 +23,9 @@ from rope.tables import DeviceTracking, default_device
 
 
 class AxisRotation(nn.Module):
-    """The base class of layers that rotate queries and keys; a subclass provides the matrix Theta.
+    """Rotate queries and keys on several axes; a subclass provides the matrix Theta.
 
-    dim, axes: R and A. interleaved: True for planes (2j, 2j+1), False for planes (j, j + R/2).
+    dim, axes: the rotated width R and number of axes A. interleaved: True for planes (2j, 2j+1).
     attention_scaling: the factor on cos and sin.
     """
 
@@ -77,7 +77,7 @@ class AxisRotation(nn.Module):
     def _tables(
         self, xs: Sequence[Tensor], position_ids: Tensor, inverse: bool
     ) -> tuple[Tensor, Tensor]:
-        """Return cos and sin for the tensors in xs: x alone, or q and k."""
+        """Return the tables cos and sin for xs, which holds either x, or q and k."""
         check_flag("inverse", inverse)
         check_axis_positions(position_ids, self.axes, xs[0])
         scale = 1 / self.attention_scaling if inverse else self.attention_scaling
@@ -90,8 +90,8 @@ class MultiAxisRotaryEmbedding(DeviceTracking, AxisRotation):
     """Rotate queries and keys whose tokens have a position on each of A axes.
 
     frequencies: Theta, float64 `[A, R/2]`, finite, in radians per position; R is at most the head
-    dimension. interleaved: if True, plane j holds coordinates (2j, 2j+1); if False, (j, j + R/2).
-    attention_scaling: the factor on cos and sin, such as YaRN's. device: torch's default if None.
+    dimension. interleaved: True for planes (2j, 2j+1), False for planes (j, j + R/2).
+    attention_scaling: a factor on cos and sin, such as YaRN's. device: None means torch's default.
     `frequencies` is not a buffer: it is not in the state_dict, and casting the model or loading
     weights doesn't change it. It moves to another device with the model or the queries, but stays
     on the CPU if that device doesn't support float64. The attributes dim and axes are R and A.
@@ -203,7 +203,7 @@ class MultiAxisRotaryEmbedding(DeviceTracking, AxisRotation):
         """Return the M-RoPE layer for a model's configuration.
 
         For the arguments, see `rope.config.rotary_settings`.
-        Raises ValueError if the configuration has no mrope_section, and the errors of `mrope` and
+        Raises ValueError if the model has no M-RoPE sections, and the errors of `mrope` and
         `rotary_settings`.
 
         >>> settings = {"model_type": "qwen2_vl", "head_dim": 128, "rope_theta": 1e6,

@@ -1,8 +1,8 @@
 """Compute positions on several axes, and cos and sin of angle_j = sum over a of p_a Theta_{a, j}.
 
-The tokens of a grid are numbered by row and column. A sequence of text and vision is numbered as in
-Qwen2-VL (arXiv 2409.12191, section 2.1): text advances on all three axes together, a grid spreads
-over the axes, and the next segment starts after the largest position so far.
+`grid_positions` numbers the tokens of a grid by row and column. `mrope_position_ids` numbers text
+mixed with vision as in Qwen2-VL (arXiv 2409.12191, section 2.1): text advances on all three axes
+together, a grid spreads over the axes, and each segment starts after the largest position so far.
 
 Shapes: A axes, B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -23,8 +23,8 @@ REAL = (torch.float32, torch.float64)
 def grid_positions(*sizes: int, device: torch.device | str | None = None) -> Tensor:
     """Return the coordinates of all cells of a grid, int64 `[A, S]`. The last axis varies fastest.
 
-    sizes: A counts, such as height and width; their product is S. For a resized image, multiply the
-    result by trained_size / size to stay in the trained range. The result is then real-valued.
+    sizes: the grid's A sizes, such as height and width; their product is S. For a resized image,
+    multiply the result by trained_size / size, which gives real positions in the trained range.
     Raises TypeError or ValueError for sizes that are not positive integers.
 
     >>> grid_positions(2, 3)
@@ -42,12 +42,12 @@ def mrope_position_ids(
     *,
     device: torch.device | str | None = None,
 ) -> Tensor:
-    """Return each token's time, height, and width, int64 `[3, S]`, for text mixed with vision.
+    """Return positions in time, height, and width, int64 `[3, S]`, for text mixed with vision.
 
     segments: an int n stands for n text tokens, and (t, h, w) for a grid of vision tokens (after
-    patches are merged). (t, h, w, step) stands for a video with `step` positions per frame, rounded
-    down. In Qwen2.5-VL, step is tokens per second times seconds per frame. (Qwen3-Omni doesn't
-    round times, so compute its positions yourself.)
+    patches are merged). (t, h, w, step) stands for a video with `step` positions per frame; the
+    function rounds times down. In Qwen2.5-VL, step is tokens per second times seconds per frame.
+    (Qwen3-Omni doesn't round times, so compute its positions yourself.)
     Each segment starts one position after the largest position so far. This is the paper's rule:
     text after a video starts after the last frame, however many frames there are.
     Raises TypeError or ValueError for any other segment and for sizes below 1.
@@ -89,10 +89,10 @@ def axis_tables(
     """Return the tables cos and sin for positions on A axes.
 
     position_ids: `[A, S]`, `[A, 1, S]`, or `[A, B, S]`, integers, or real positions in float32 or
-    float64 (for example, for resized images); may be negative. Above 2**24, float32 skips integers,
-    so pass such positions as integers. frequencies: Theta, float64 `[A, R/2]`, or `[H, A, R/2]` if
-    heads differ, in radians per position. scale: the factor on cos and sin, such as an extension's
-    `attention_scaling`.
+    float64 (for example, for resized images); they may be negative. Above 2**24, float32 skips
+    integers, so pass such positions as integers. frequencies: Theta, float64 `[A, R/2]`, or
+    `[H, A, R/2]` if heads differ, in radians per position. scale: the factor on cos and sin, such
+    as an extension's `attention_scaling`.
     Returns `[S, R/2]`, `[B, 1, S, R/2]`, `[1, H, S, R/2]`, or `[B, H, S, R/2]` on the positions'
     device, ready for `rotary_embedding(x, cos, sin)`. Angles are summed in float64 on the device of
     the frequencies; cos and sin are rounded once, to `dtype`. Gradients flow to frequencies and
@@ -112,7 +112,7 @@ def axis_tables(
     check_axis_positions(position_ids, frequencies.shape[-2])
     if position_ids.is_floating_point():
         check_finite("position_ids", position_ids, "give padding any finite position, and mask it")
-    # Move first, because MPS doesn't support float64. [A, S, 1] or [A, B, S, 1]
+    # Move first, because MPS doesn't support float64. The shape is [A, S, 1] or [A, B, S, 1].
     rows = position_ids.to(frequencies.device).double().unsqueeze(-1)
     per_head = frequencies.dim() == 3
     if per_head and rows.dim() == 4:
@@ -141,7 +141,7 @@ def check_frequencies(frequencies: Tensor) -> None:
 def check_axis_positions(position_ids: Tensor, axes: int, x: Tensor | None = None) -> None:
     """Raise TypeError or ValueError unless position_ids is `[A, S]`, `[A, 1, S]`, or `[A, B, S]`.
 
-    x: the vectors `[B, H, S, D]` to rotate, which determine B and S; None skips that check.
+    x: the vectors `[B, H, S, D]` to rotate, which determine B and S; if None, any B and S pass.
     """
     if position_ids.dtype not in (*INTEGER, *REAL):
         raise TypeError(
