@@ -160,7 +160,7 @@ def errors() -> dict[str, bool]:
     calls: dict[str, Any] = {
         "ValueError … method … 'rings'": lambda: call(q, q, q, method="rings"),
         f"ValueError … q … 3 heads … {n}": lambda: call(q, q, q, method="ulysses"),
-        "ValueError … q, k and v … 7, 8 and 8": lambda: call(q[:, :, :7], q, q),
+        "ValueError … q, k, and v … 7, 8, and 8": lambda: call(q[:, :, :7], q, q),
         f"ValueError … mesh … [1, {n}]": lambda: call(q, q, q, mesh=two),
         f"ValueError … mesh … [{n}] … shards": lambda: call(q, q, q, shards=more),
         "RuntimeError … mixed … DTensor": lambda: rotary.rotate(split),

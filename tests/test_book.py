@@ -193,7 +193,7 @@ def test_other_books_are_built_as_if_this_one_were_not_installed(tmp_path):
 @pytest.mark.parametrize(
     ("described", "listed"),
     {
-        head_tail: ["Raises ValueError for a length that is not a multiple of 2P:"],
+        head_tail: ["Raises ValueError unless seq_len is a multiple of 2P."],
         AxisRotation: ["dim, axes", "attention_scaling"],
     }.items(),
 )

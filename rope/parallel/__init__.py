@@ -1,8 +1,8 @@
-"""Compute attention over a sequence that is split across devices: chapter "Across devices".
+"""Compute attention over a sequence that is split across devices.
 
-`shards` splits the tokens and keeps their positions. `attention` computes causal attention over all
-tokens, by all-gather, Ulysses, or ring attention. `ring` implements ring attention, in which a
-device holds only one block of keys at a time.
+See the chapter "Across devices". `shards` splits the tokens and keeps their positions. `attention`
+computes causal attention over all tokens, by all-gather, Ulysses, or ring attention. `ring`
+implements ring attention, in which a device holds only one block of keys at a time.
 """
 
 from rope.parallel.attention import METHODS, context_parallel_attention

@@ -1,7 +1,7 @@
-"""Compute causal attention over a sequence split across devices: chapter "Across devices".
+"""Compute causal attention over a sequence that is split across devices.
 
-Each device rotates its keys to their positions before it sends them. The receiver then needs no
-positions. It only needs the order of the tokens, which determines the mask.
+See the chapter "Across devices". Each device rotates its keys to their positions before it sends
+them. The receiver then needs only the order of the tokens, which determines the mask.
 
 Shapes: B batch, H heads, H_kv key heads, S_i tokens on this device, S tokens in all, D head
 dimension, D_v width of the values, P devices.
@@ -42,16 +42,16 @@ def context_parallel_attention(
     method: "all_gather" sends all keys and values to every device. "ulysses" exchanges heads, so
     that each device has H/P heads of the entire sequence (DeepSpeed-Ulysses, arXiv 2309.14509).
     "ring" passes keys and values from device to device (Ring Attention, arXiv 2310.01889). In the
-    backward pass, they travel around again, with their gradients in float32 or wider.
-    Gradients reach q, k, and v on their own devices. "ring" supports no second derivatives.
+    backward pass, keys and values travel around again, with their gradients in float32 or wider.
+    q, k, and v get their gradients on their own devices. "ring" supports no second derivatives.
     "all_gather" always builds a mask for this device's queries and all keys. "ulysses" builds a
     mask only for packed documents, over all tokens.
     Every process must call this function and run the backward pass, with equal B, H, H_kv, D, D_v,
     dtype, scale, shards, and requires_grad; otherwise all processes wait until the group's timeout.
     On a device without a loss, use 0 * out.sum() as the loss.
-    Raises ValueError, before anything is sent, if the method is unknown or if the mesh or the
-    number of tokens doesn't fit the shards. With "ulysses", the number of heads must fit too.
-    PyTorch raises errors for other shapes and dtypes that don't match.
+    Raises ValueError, before it sends anything, if the method is unknown, if the mesh or the number
+    of tokens doesn't fit the shards, or, with "ulysses", if H is not a multiple of P. If other
+    shapes or the dtypes don't match, PyTorch raises errors.
     """
     if method not in METHODS:
         raise ValueError(f"method is {method!r}; it must be one of {', '.join(METHODS)}")
@@ -63,8 +63,8 @@ def context_parallel_attention(
     tokens = len(shards.tokens[mesh.get_local_rank()])
     if {x.shape[2] for x in (q, k, v)} != {tokens}:  # otherwise, the other devices would time out
         raise ValueError(
-            f"q, k and v have {q.shape[2]}, {k.shape[2]} and {v.shape[2]} tokens, but this "
-            f"device's shard has {tokens}; select q, k and v with shards.local"
+            f"q, k, and v have {q.shape[2]}, {k.shape[2]}, and {v.shape[2]} tokens, but this "
+            f"device's shard has {tokens}; select q, k, and v with shards.local"
         )
     if method == "ulysses" and q.shape[1] % len(shards):
         raise ValueError(
@@ -78,9 +78,9 @@ def context_parallel_attention(
 def all_gather(
     q: Tensor, k: Tensor, v: Tensor, mesh: DeviceMesh, shards: Shards, scale: float
 ) -> Tensor:
-    """Gather all keys and values, device by device, and attend to them."""
+    """Gather the keys and values of all devices, and attend to them."""
     sizes = [len(part) for part in shards.tokens]
-    rows = torch.cat((k, v), dim=-1).movedim(2, 0)  # one message for k and v
+    rows = torch.cat((k, v), dim=-1).movedim(2, 0)  # send k and v in one message
     rows = rows.repeat(len(sizes), 1, 1, 1)
     rows = AllToAll.apply(rows, [q.shape[2]] * len(sizes), sizes, mesh.get_group())
     k, v = rows.movedim(0, 2).split((k.shape[-1], v.shape[-1]), dim=-1)
@@ -92,10 +92,10 @@ def all_gather(
 def ulysses(
     q: Tensor, k: Tensor, v: Tensor, mesh: DeviceMesh, shards: Shards, scale: float
 ) -> Tensor:
-    """Attend with H/P heads over all tokens in order, and send the outputs to their devices."""
+    """Attend with H/P heads over all tokens in order; send each output to its token's device."""
     devices, here = len(shards), q.shape[2]
     sizes = [len(part) for part in shards.tokens]
-    if k.shape[1] % devices:  # repeat key heads until P divides their number
+    if k.shape[1] % devices:  # repeat key heads so that P divides their number
         repeats = devices // math.gcd(devices, k.shape[1])
         k, v = (x.repeat_interleave(repeats, dim=1) for x in (k, v))
     order = torch.cat(shards.tokens).to(q.device)

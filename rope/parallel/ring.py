@@ -1,7 +1,7 @@
 """Compute ring attention: keys and values pass from device to device (arXiv 2310.01889).
 
-See chapter "Across devices". Each device merges each arriving block, with scores s and values v,
-into its output o and into l, the logarithm of the softmax denominator:
+See the chapter "Across devices". A device merges each arriving block, with scores s_n and values
+v_n, into its output o and into l, the logarithm of the softmax denominator:
 
     l' = log(e^l + sum_n e^{s_n}),      o' = e^{l - l'} o + sum_n e^{s_n - l'} v_n.
 
@@ -20,7 +20,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from rope.parallel.shards import Shards
 
-ROWS = 512  # queries per block of scores, to limit memory use
+ROWS = 512  # compute the scores of this many queries at a time, to limit memory use
 
 
 class Ring(torch.autograd.Function):
@@ -54,7 +54,7 @@ class Ring(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Pass the blocks around again. Each block's gradients end up on the block's own device."""
+        """Send the blocks around again; a block's gradients travel with it to its own device."""
         mesh, shards, scale = ctx.settings
         q, k, v, out, total = ctx.saved_tensors
         rows, grad = (_grouped(x, k.shape[1]).to(out.dtype) for x in (q, grad))
@@ -84,14 +84,14 @@ class Ring(torch.autograd.Function):
 
 
 def _grouped(x: Tensor, heads: int) -> Tensor:
-    """Return query heads grouped by the key head that they read: `[B, H_kv, G, S, D]`."""
+    """Group the query heads by the key head that they read; return `[B, H_kv, G, S, D]`."""
     return x.unflatten(1, (heads, -1))
 
 
 def _visible_parts(
     step: int, mesh: DeviceMesh, shards: Shards, device: torch.device
 ) -> Iterator[tuple[slice, Tensor]]:
-    """Yield each slice of <= ROWS queries that see part of the block, with its inverted mask."""
+    """Yield slices of up to ROWS queries that see keys of the block, with a mask of hidden keys."""
     here = mesh.get_local_rank()
     queries, keys = shards.tokens[here], shards.tokens[here - step]
     for start in range(0, len(queries), ROWS):
@@ -104,7 +104,7 @@ def _visible_parts(
 def _send_recv(
     tensors: Sequence[Tensor], step: int, mesh: DeviceMesh, shards: Shards
 ) -> tuple[Tensor, ...]:
-    """Send tensors to the next device. Return the tensors from `step` devices back."""
+    """Send tensors to the next device; return the tensors that started `step` devices back."""
     group, here = mesh.get_group(), mesh.get_local_rank()
     there, back = (dist.get_global_rank(group, (here + n) % len(shards)) for n in (1, -1))
     length = len(shards.tokens[(here - step) % len(shards)])

@@ -1,4 +1,4 @@
-"""Split a sequence across devices: chapter "Across devices".
+"""Split a sequence across devices (see the chapter "Across devices").
 
 A rotation depends only on a token's own position. Any split of a sequence therefore works, as long
 as each token keeps its position.
@@ -88,7 +88,7 @@ class Shards:
         return torch.cat(self.tokens).argsort()
 
     def attention_mask(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Return the causal mask, bool `[queries, keys]`, for the tokens with these indices.
+        """Return the causal mask, bool `[queries, keys]`; both arguments hold token indices.
 
         >>> packed([1, 2], 1, contiguous).attention_mask(torch.arange(3), torch.arange(3)).int()
         tensor([[1, 0, 0],
@@ -122,9 +122,8 @@ def head_tail(seq_len: int, devices: int) -> Shards:
     """Split a sequence into 2P chunks, of which device i holds chunks i and 2P-1-i (zigzag).
 
     Every device then computes the same number of causal query-key pairs.
-
-    Raises ValueError for a length that is not a multiple of 2P:
-    for such a length, PyTorch's `context_parallel` silently switches to contiguous chunks.
+    Raises ValueError unless seq_len is a multiple of 2P.
+    (For other lengths, PyTorch's `context_parallel` silently switches to contiguous chunks.)
 
     >>> head_tail(18, devices=2)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -152,7 +151,7 @@ def round_robin(seq_len: int, devices: int) -> Shards:
 def packed(
     lengths: Sequence[int], devices: int, split: Callable[[int, int], Shards] = head_tail
 ) -> Shards:
-    """Split each packed document separately. Positions start at 0 in every document.
+    """Split each packed document separately; positions start at 0 in every document.
 
     lengths: the documents' lengths, positive ints that sum to S. split: `contiguous`, `head_tail`,
     or `round_robin`. Raises the errors of that function.
