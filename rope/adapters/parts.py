@@ -35,7 +35,7 @@ class PositionEmbeddings(nn.Module):
     def __init__(self, config: Any) -> None:
         super().__init__()
         facts = text_facts(read_config(config))
-        facts.pop("layer_rope_theta", None)  # GraniteSWA has one module per base
+        facts.pop("layer_rope_theta", None)  # GraniteSWA has one rotary module per base
         entries = layer_entries(facts)
         self.layers = nn.ModuleDict(
             {
@@ -54,9 +54,9 @@ class PositionEmbeddings(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Return the tables cos and sin, each `[B, 1, S, R/2]`, with one column per plane.
 
-        position_ids: `[B, S]`; x: a tensor on the model's device. The tables are float64 if x is
-        float64, otherwise float32.
-        layer_type: required if the layer types have different frequencies.
+        position_ids: integers `[B, S]`. x: any tensor on the model's device. The tables are float64
+        if x is float64, otherwise float32.
+        layer_type: the type of the calling layer; required if the types' frequencies differ.
         """
         kind = ALL if ALL in self.layers else str(layer_type)
         rotary: Any = self.layers[kind]
@@ -71,9 +71,9 @@ class PositionEmbeddings(nn.Module):
 
 @dataclass(frozen=True)
 class ByTables:
-    """A replacement for `apply_rotary_pos_emb` that rotates with `PositionEmbeddings`' tables.
+    """Replace `apply_rotary_pos_emb`, and rotate with the tables of `PositionEmbeddings`.
 
-    These have four axes; other tables are passed to the original function. q, k: `[B, H, S, D]`, or
+    Those tables have four axes. A call with other tables runs `original`. q, k: `[B, H, S, D]`, or
     `[B, S, H, D]` if unsqueeze_dim is 2. interleaved: True for planes (2j, 2j+1).
     """
 

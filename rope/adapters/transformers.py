@@ -2,9 +2,9 @@
 
 A transformers model rotates in two steps: a module computes `cos, sin` once per call, and each
 attention layer passes them to the function `apply_rotary_pos_emb` in its file. `use_rope` replaces
-both. All models in the file share the function. The new function therefore uses this package's
-rotation only for this package's tables, `[B, 1, S, R/2]`. It passes all other tables to the
-original function. `restore` puts the original modules back.
+the module and the function. All models in the file share the function. The new function therefore
+uses this package's rotation only for this package's tables, `[B, 1, S, R/2]`. It passes all other
+tables to the original function. `restore` puts the original modules back.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
@@ -31,7 +31,7 @@ def use_rope(model: Model) -> Model:
 
     model: a transformers model whose attention calls `apply_rotary_pos_emb` (Llama, Mistral, Qwen,
     Gemma, Phi, GPT-NeoX, Cohere, and most others, but not GPT-J and CodeGen). Layers that don't
-    rotate and other models of the same class stay unchanged. If a model is unpickled in another
+    rotate and other models of the same class stay unchanged. If you unpickle a model in another
     process, call `use_rope` again. If the frequencies depend on the sequence length, fix the length
     before you use torch.compile, for example with
     `model.model.rotary_emb.layers["all"].fix_length`.
