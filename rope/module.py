@@ -1,9 +1,9 @@
 """Define RotaryEmbedding, the layer that rotates queries and keys with stored tables.
 
 See the chapter "From math to PyTorch". To follow one query through the code, read `forward` and
-`_rotate` here, then `apply_rotation` in `kernels/operator.py`, then `rotate_into` in
-`kernels/cpu.py`, which calls the loop in `kernels/rotate.c`. On a GPU, `kernels/triton.py` replaces
-the last two files. `frequencies` computes the tables, and `tables` stores them.
+`_rotate` here, then `apply_rotation` in `kernels/operator.py`, whose operators call `_run_kernel`,
+then `rotate_into` in `kernels/cpu.py`, which calls the loop in `kernels/rotate.c`. On a GPU,
+`kernels/triton.py` replaces the last two files. `frequencies` computes the tables, and `tables` stores them.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """

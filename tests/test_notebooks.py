@@ -26,6 +26,7 @@ def test_times_are_those_of_the_rule():
     for name, sentence in minutes.announcements(FOLDER.parent).items():
         text = (FOLDER / f"{name}.ipynb").read_text(encoding="utf-8")
         assert minutes.TIME.search(text)[0] == sentence, name
+    assert not [path.stem for path in CHAPTERS if minutes.minutes(minutes.read(path)) > 40]
 
 
 @pytest.mark.parametrize("part", [*minutes.chapters(FOLDER.parent)][:-1])

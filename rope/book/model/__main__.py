@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = ("losses", "scores", "keys", "lengths", "far_keys", "retrieval")
     parser.add_argument("command", nargs="?", choices=commands)
     parser.add_argument("names", nargs="*", help="what to measure (default: all)")
-    parser.add_argument("--output", type=Path, default=Path("measured.json"), help="(%(default)s)")
+    parser.add_argument("--output", type=Path, help="(default: the record's name, in this folder)")
     parser.add_argument("--workers", type=int, default=2, help="processes (default: %(default)s)")
     options = parser.parse_args(arguments)
     try:
@@ -58,7 +58,9 @@ def _measure(options: argparse.Namespace) -> None:
         ),
     }
     function, names, places = programs[options.command]
-    losses.measure(options.output, function, options.names or names, places, options.workers)
+    record = "real_model" if options.command == "losses" else f"real_model_{options.command}"
+    output = options.output or Path(f"{record}.json")
+    losses.measure(output, function, options.names or names, places, options.workers)
 
 
 if __name__ == "__main__":

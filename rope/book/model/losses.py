@@ -89,8 +89,8 @@ def measure(
     """Call `function` with each name and place, write the record, and return it.
 
     The record holds one list per name, with one result per place. To resume an interrupted run,
-    repeat the call; it measures only what is missing. workers: the number of processes. With one
-    worker, the current process does all the work.
+    repeat the call; it measures only what is missing, and the metadata then describe the last run.
+    workers: the number of processes. With one worker, the current process does all the work.
     Raises ValueError if the output was measured on other texts.
     """
     texts = {name: hashlib.sha256(read_text(name).encode()).hexdigest() for name in TEXTS}
