@@ -3,7 +3,7 @@
 See the chapter "From math to PyTorch". To follow one query through the code, read `forward` and
 `_rotate` here, then `apply_rotation` in `kernels/operator.py`, whose operators call `_run_kernel`,
 then `rotate_into` in `kernels/cpu.py`, which calls the loop in `kernels/rotate.c`. On a GPU,
-`kernels/triton.py` replaces the last two files. `frequencies` computes the tables, and `tables` stores them.
+`kernels/triton.py` replaces the last two. `frequencies` makes the tables, and `tables` stores them.
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width.
 """
