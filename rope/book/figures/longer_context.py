@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from rope.book.figures import Picture, panels, picture, shapes, subplots
-from rope.book.figures.style import BLUE, GRID, INK, VERMILION
+from rope.book.figures.style import BLUE, GREEN, GRID, INK, VERMILION
 
 
 def loss_curves(losses: Mapping[str, Sequence[float]], *, trained: int, block: int) -> Picture:
@@ -13,9 +13,9 @@ def loss_curves(losses: Mapping[str, Sequence[float]], *, trained: int, block: i
     losses: maps each method to one loss per block, in nats. trained, block: lengths in tokens.
     """
     figure, ax = subplots(height=3.0)
-    for (name, values), color, mark in zip(losses.items(), (VERMILION, BLUE), "os", strict=True):
-        read = range(block, block * len(values) + 1, block)
-        ax.plot(read, values, "-", marker=mark, color=color, markersize=5, label=name)
+    for name, color, mark in zip(losses, (VERMILION, GREEN, BLUE), "os^", strict=True):
+        read = range(block, block * len(losses[name]) + 1, block)
+        ax.plot(read, losses[name], "-", marker=mark, color=color, markersize=5, label=name)
     shapes.mark(ax, trained, f"trained length {trained:,}")
     shapes.x_ticks(ax, read[3::4])
     ax.set(xlabel="tokens read", ylabel="loss (nats per token)")
