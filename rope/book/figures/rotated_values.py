@@ -10,7 +10,7 @@ def data_flow() -> Picture:
     boxes = (  # center x, row, width, words
         (1.5, 0, 2.8, "token at $m$:\nquery"),
         (4.5, 0, 2.8, "token at $n$:\none vector"),
-        (7.5, 0, 2.8, "group of $r$ tokens\nfrom $gr$: mean"),
+        (7.5, 0, 2.8, "mean of group $g$:\n$r$ tokens from $gr$"),
         (1.5, 1, 2.8, "rotate by $m$"),
         (4.5, 1, 2.8, "rotate by $n$"),
         (7.5, 1, 2.8, "rotate by $gr$"),
@@ -35,7 +35,7 @@ def data_flow() -> Picture:
     return picture(
         figure,
         alt="A layer from top to bottom. The query of the token at m is rotated by m. The one "
-        "vector of each token at n is rotated by n, and the mean of each group of r tokens by "
-        "gr, the position of the first. Both go into the cache, and each vector there is read as "
+        "vector of each token at n is rotated by n, and the mean of group g, the "
+        "r tokens from gr on, by gr. Both go into the cache, and each vector there is read as "
         "key and value. After the weighted sum, the result is rotated back by m, and projected.",
     )
