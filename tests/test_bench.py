@@ -77,7 +77,7 @@ WRONG = {
     "q: off by": (SMALL, lambda x, t: rotary_embedding(x, t.cos, t.sin, interleaved=True)),
     "k: off by": (SMALL, lambda x, t: right(x, t) if x.shape[1] == 4 else x.clone()),
     "off by inf": (SMALL, lambda x, t: right(x, t) * torch.nan),
-    "is torch.float64 [2, 4, 16, 8] for torch.float32": (SMALL, lambda x, t: right(x, t).double()),
+    "is torch.float64 [2, 4, 16, 8], not torch.float32": (SMALL, lambda x, t: right(x, t).double()),
 }
 
 

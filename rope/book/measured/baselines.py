@@ -1,8 +1,8 @@
 """Call this package and the packages that it is compared with, each as its documentation shows.
 
 Each package is called in its fastest form. Its tables have the shape and dtype that it uses in
-practice. They are computed before the timing starts, from angles m theta_j in float64. Angles in
-float32, which most packages compute, would fail the correctness check at large positions.
+practice. The tables are computed before the timing starts, from angles m theta_j in float64. With
+angles in float32, which most packages use, they would fail the check at large positions.
 
 Shapes: B batch, H heads, S sequence, D head dimension.
 """
@@ -38,7 +38,7 @@ class Tables:
     sin: Tensor
 
     def doubled(self) -> Pair:
-        """Return cos and sin `[1, S, D]` in q's dtype, with each plane's value at two places."""
+        """Return cos and sin `[1, S, D]` in q's dtype, one value per coordinate of a pair."""
         wide = (
             torch.stack((t, t), -1).flatten(-2) if self.case.interleaved else torch.cat((t, t), -1)
             for t in (self.cos, self.sin)
@@ -60,7 +60,7 @@ def make_tables(case: Case, device: torch.device) -> Tables:
 class Baseline:
     """Describe a rotation to time, and the layouts and devices that it supports.
 
-    prepare: a function from tables to the call that is timed.
+    prepare: a function that takes a case's tables and returns the call to time.
     """
 
     name: str
@@ -123,7 +123,7 @@ def flash_attn(tables: Tables) -> Rotate:
     return lambda q, k: (rotate(q), rotate(k))
 
 
-#: Every baseline, this package first. Figures and records use these names.
+#: All baselines; this package comes first. Figures and records use these names.
 BASELINES = (
     Baseline("rope", "torch", ours),
     Baseline("plain formula", "torch", plain_formula),

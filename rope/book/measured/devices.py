@@ -1,8 +1,8 @@
 """Run attention across simulated devices, and compare the results with one device's results.
 
-For the chapter "Across devices". `across` starts one process per device. The processes communicate
-through gloo on a CPU, and each runs `everything`. An error is max |a - b| / max |b|, where a is
-computed across devices and b on one device. a and b are outputs, or gradients of q, k, or v.
+The chapter "Across devices" uses this module. `across` starts one process per device, on a CPU. The
+processes communicate through gloo. An error is max |a - b| / max |b|, where a is computed across
+devices and b on one device. Both a and b are outputs, or gradients of q, k, or v.
 
 Shapes: B batch, H heads, S tokens, D head dimension.
 """
@@ -52,7 +52,7 @@ Rotate = Callable[[Tensor, Tensor, Shards, int], Pair]
 def across(function: Callable[..., Any], processes: int, *arguments: Any) -> list[Any]:
     """Run `function(*arguments)` in each process and return the results in rank order.
 
-    function: must be in a module that new processes can import. It communicates through
+    function: a function from a module that new processes can import. It communicates through
     `torch.distributed`, runs on one thread, and returns a value that `torch.save` accepts.
     Raises RuntimeError with the error of the first process to fail, after ending the others.
 
@@ -154,7 +154,7 @@ def table_split_contiguously(q: Tensor, k: Tensor, shards: Shards, here: int) ->
     return RotaryEmbedding(D)(q, k, offset=here * q.shape[2])
 
 
-#: For each planted error: the split, the rotation, and the split that determines the mask.
+#: Each planted error, with its split, its rotation, and the split that determines the mask.
 FAULTS: dict[str, tuple[str, Rotate, str]] = {
     "local count, contiguous": ("contiguous", counted_from_0, "contiguous"),
     "local count, head-tail": ("head-tail", counted_from_0, "head-tail"),
@@ -181,7 +181,7 @@ def inside_heads(mesh: DeviceMesh) -> dict[str, float]:
 
 
 def dtensors(mesh: DeviceMesh) -> dict[str, bool]:
-    """Return, for each split axis, True if a DTensor's rotated parts form the rotated whole."""
+    """Return whether a DTensor's rotated parts form the rotated whole, for each split axis."""
     from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
     x, rotary, result = torch.cat(heads(sizes=(HEADS, HEADS))[:2]), RotaryEmbedding(D), {}
@@ -213,11 +213,11 @@ class Sent(TorchDispatchMode):
         elif (space, name) == ("c10d", "alltoall_base_"):
             parts = list(args[1].split(args[4]))
             if len(parts) != dist.get_world_size():
-                raise NotImplementedError("Sent can't count an all-to-all in a subgroup")
+                raise NotImplementedError("can't count an all-to-all in a subgroup; use all ranks")
             del parts[dist.get_rank()]  # this part stays on this process
             self._count(*parts)
         elif "c10d" in space and name not in ("recv_", "wait_tensor", "_wrap_tensor_autograd"):
-            raise NotImplementedError(f"Sent can't count {func}, only isend and all-to-all")
+            raise NotImplementedError(f"can't count {func}; use isend or all-to-all")
         return func(*args, **(kwargs or {}))
 
     def _count(self, *tensors: Tensor) -> None:
@@ -230,7 +230,7 @@ def sent(
     dtype: torch.dtype = torch.float32,
     sizes: tuple[int, int] = (HEADS, KEY_HEADS),
 ) -> dict[str, list[int]]:
-    """Return each method's bytes and messages in the forward pass, then in the backward pass.
+    """Return the bytes and messages that each method sends, first forward and then backward.
 
     sizes: the numbers of query heads and of key heads, (H, H_kv).
     """
@@ -248,7 +248,7 @@ def sent(
 
 
 def everything() -> dict[str, Any]:
-    """Run and return all measurements: errors of right and faulty splits, and bytes sent."""
+    """Run all measurements of this module, and return their results keyed by measurement."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     here, right, faults = mesh.get_local_rank(), {}, {}
     for name, split in SPLITS.items():

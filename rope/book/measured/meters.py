@@ -1,7 +1,7 @@
 """Measure one call: its running time, and the bytes that it reads and writes.
 
-Used in the chapters "From math to PyTorch" and "Bytes and kernels". A rotation does little
-arithmetic, so memory traffic dominates its cost: each element is read and written at least once.
+The chapters "From math to PyTorch" and "Bytes and kernels" use this module. A rotation does little
+arithmetic. It reads and writes each element at least once, so memory traffic dominates its cost.
 Calls to be compared are timed in turn, so that a slow moment of the machine affects all of them. On
 a GPU, `triton.testing.do_bench` clears the L2 cache before each call. The host launches the call
 during the clearing, so only the device's time is measured.
@@ -72,8 +72,8 @@ class Traffic(TorchDispatchMode):
     """Count the operations inside the `with` block and the bytes that they read and write.
 
     The counts follow from shapes and strides; nothing is timed. `operations` doesn't include views,
-    which move no data. `read` and `written` are in bytes. Each operation counts each of its input
-    and output tensors once. An expanded tensor counts only its stored elements.
+    which move no data. `read` and `written` are in bytes. Each operation adds each of its input
+    and output tensors once. An expanded tensor adds only its stored elements.
 
     >>> x = torch.zeros(1000)
     >>> with Traffic() as traffic:

@@ -51,8 +51,8 @@ def run_jobs(
 ) -> dict[str, Any]:
     """Run every job, then write and return the record that `assemble` builds from the results.
 
-    program: describes what the numbers depend on. assemble: a function of a dict of rounded
-    results, keyed by job name. digits: the significant digits of a result.
+    program: a description of what the numbers depend on. assemble: a function that takes the
+    rounded results, keyed by job name. digits: the significant digits of a result.
     Until the record is written, `NAME.partial.json`, next to the output, holds the results. An
     interrupted run resumes from that file unless `program` has changed.
     """

@@ -2,7 +2,7 @@
 
 correctness: check the Triton kernel on this GPU. If a check fails, nothing is timed.
 rotations: time this package, the baselines, and a copy in every case from `cases`.
-decoding: time one token per text: eager, compiled, and replayed from a CUDA graph.
+decoding: time the rotation of one token per text, run eagerly, compiled, and from a CUDA graph.
 tiles: time alternative tiles for the kernel.
 
 A CPU runs only "rotations". `make gpu` runs all suites on a GPU and needs only torch and Triton.
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(path: Path, device: torch.device, chosen: Iterable[str]) -> int:
-    """Run suites on a device and return the exit status."""
+    """Run the chosen suites on a device, write the record to `path`, and return the exit status."""
     checks: dict[str, str] = {}
     for name in CHECKS if "correctness" in chosen else ():
         checks[name] = check_kernel(name, device)

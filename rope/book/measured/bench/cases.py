@@ -1,6 +1,6 @@
 """Define the cases to time, which differ in sizes, dtype, and layout.
 
-A case must move at least 2 * e * B * (H + H_kv) * S * D bytes, with e bytes per element.
+A rotation must move at least 2 * e * B * (H + H_kv) * S * D bytes, where an element has e bytes.
 
 Shapes: B batch, H heads, S sequence, D head dimension, all of which is rotated.
 """
@@ -57,7 +57,7 @@ class Case:
 
     @property
     def changes(self) -> dict[str, Any]:
-        """Return the fields that differ from their defaults: `Case(**case.changes) == case`."""
+        """Return the fields that differ from their defaults, so `Case(**case.changes) == case`."""
         values = ((field, getattr(self, field.name)) for field in fields(self))
         return {field.name: value for field, value in values if value != field.default}
 

@@ -31,7 +31,7 @@ U32 = 2.0**-24
 
 
 def planes(x: Tensor, interleaved: bool, width: int | None = None) -> Tensor:
-    """Return the planes of the first R coordinates of x `[B, H, S, D]`, complex128 `[.., R/2]`."""
+    """Return the first R coordinates of x `[B, H, S, D]` as planes, complex128 `[B, H, S, R/2]`."""
     wide = x[..., :width].double()
     if interleaved:
         return torch.complex(wide[..., 0::2], wide[..., 1::2])
@@ -64,7 +64,7 @@ def check_baseline(rotate: Rotate, tables: Tables, inputs: Pair) -> str:
 
 def _complaint(tables: Tables, actual: Tensor, x: Tensor) -> str:
     if actual.shape != x.shape or actual.dtype != x.dtype:
-        return f"is {actual.dtype} {list(actual.shape)} for {x.dtype} {list(x.shape)}"
+        return f"is {actual.dtype} {list(actual.shape)}, not {x.dtype} {list(x.shape)}"
     limit, interleaved = allowed(tables), tables.case.interleaved
     rows = max(1, CHUNK // (x.numel() // x.shape[2]))
     share = 0.0
@@ -84,18 +84,18 @@ def rotated(x: Tensor, angles: Tensor, interleaved: bool) -> Tensor:
 def allowed(tables: Tables) -> Tensor:
     """Return the error allowed at each position, float64 `[S]`, as a share of a pair's length.
 
-    A baseline may compute in the dtype of q and k, from angles in float32. That takes four more
-    roundings, because cosines may be off by 2 units. Plane 0 has the largest angle per position.
+    A baseline may compute in the dtype of q and k, from angles in float32. Its cosines may be
+    off by two units in the last place, or four more roundings. Plane 0 has the largest angle.
     """
     unit = torch.finfo(tables.case.torch_dtype).eps / 2
     return (1 + unit) ** 7 - 1 + U32 * tables.angles[:, 0]
 
 
-# The suite "correctness": the Triton kernel, called through the public functions.
+# The suite "correctness" calls the Triton kernel through the public functions.
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 ROWS = 64  # rows in the tables
-#: Sizes (B, H, H_kv, S, D, R) with: one token; unrotated coordinates; five key heads, one
-#: more than a program handles; more tokens than fit in a tile; no keys.
+#: Sizes (B, H, H_kv, S, D, R). In this order, they test one token; unrotated coordinates; five key
+#: heads, one more than a program handles; more tokens than fit in a tile; and no keys.
 SHAPES = ((2, 4, 1, 1, 64, 64), (2, 3, 2, 5, 64, 20), (1, 9, 5, 7, 16, 16), (1, 2, 2, 34, 8, 8),
           (1, 3, 0, 6, 32, 32))  # fmt: skip
 #: A function of one or two tensors, cos, sin, and position ids that returns rotated tensors.
@@ -162,7 +162,7 @@ def values(rotate: RotateAll, device: torch.device) -> str:
     worst = 0.0
     for shape, dtype, interleaved in product(SHAPES, DTYPES, (False, True)):
         xs, *tables, ids = random_inputs(shape, dtype, device)
-        # Pairs: each token's table row, and the ids if the rotation itself looks up the rows.
+        # Each pair holds the tokens' table rows, and the ids if the rotation looks up the rows.
         lookups = [(ids[:, None], ids), (ids[0], ids[0]), (ids[0], None)]
         if len(xs) == 1:
             per_head = torch.arange(xs[0].shape[:3].numel(), device=device) % ROWS
@@ -206,14 +206,14 @@ def gradients(rotate: RotateAll, device: torch.device) -> str:
             grads = [torch.randn_like(y) for y in results]
             back = torch.autograd.grad(results, leaves, grads)
         counts = forward, len(launches) - forward
-        require(counts == (1, 1), f"{counts[0]} forward, {counts[1]} backward launches, not 1, 1")
+        require(counts == (1, 1), f"{counts[0]} forward and {counts[1]} backward launches, not 1")
         expected = rotate(grads, *tables, interleaved=interleaved, inverse=True)
         require(all(map(torch.equal, back, expected)), f"{dtype} gradients aren't rotated back")
     return "gradients are rotated back; one forward and one backward launch"
 
 
 def strides(rotate: RotateAll, device: torch.device) -> str:
-    """Check strided views of token-major buffers whose other elements are NaN."""
+    """Check that strided views give right results, and that the rest of their buffers stays NaN."""
     for dtype, interleaved in product(DTYPES, (False, True)):
         xs, *tables = random_inputs(SHAPES[1], dtype, device)
         expected = rotate(xs, *tables, interleaved=interleaved)

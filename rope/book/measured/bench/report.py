@@ -1,4 +1,4 @@
-"""Read a benchmark record: times, and ratios of median times.
+"""Return times and ratios of median times from a benchmark record.
 
 The book shows the ratio of two times from the same case, such as a rotation's and a copy's.
 """

@@ -1,6 +1,6 @@
 """Time the rotation against the baselines, in decoding, and with alternative kernel tiles.
 
-Each `measure` function runs one job of the command and returns one entry of its record. It also
+Each `measure` function runs one job of the benchmark and returns one entry of the record. It also
 times a copy of the same tensors, which moves as few bytes as a rotation can.
 
 Shapes: B batch, H heads, S sequence, D head dimension.
@@ -137,7 +137,7 @@ def captured(call: Call) -> Call:
 
 
 def tile_cases() -> Iterator[Case]:
-    """Yield prompts and single tokens in bfloat16, per width and layout."""
+    """Yield cases in bfloat16, prompts and single tokens, for each head dimension and layout."""
     for width, interleaved in product((64, 128, 256), (False, True)):
         one = Case(1, 32, 8, 1, width, "bfloat16", interleaved)
         yield from (replace(one, seq=length) for length in PREFILL)
