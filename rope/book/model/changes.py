@@ -1,4 +1,4 @@
-"""Define changes to the rotation of SmolLM2: chapter "A real model".
+"""Define changes to the rotation of SmolLM2 for the chapter "A real model".
 
 A change is a function of unrotated q `[B, H, S, D]`, k `[B, H_kv, S, D]` and position_ids `[S]`
 that returns the vectors for the scores. The correct rotation returns R_m q and R_n k.
@@ -40,7 +40,7 @@ class Rotation:
     """Rotate queries and keys. Each argument can deviate from SmolLM2's own rotation.
 
     inv_freq: float64 `[D/2]`. query_ids, key_ids: functions of position_ids that return positions;
-    None means no rotation. scale: a factor on cos and sin. round_*: round intermediate results.
+    None means no rotation. scale: a factor on cos and sin. round_*: functions that round results.
     """
 
     inv_freq: Tensor = INV_FREQ
@@ -103,7 +103,7 @@ def silenced(planes: Sequence[int]) -> Change:
 def averaged(planes: Sequence[int]) -> Change:
     """Return a change that replaces each query by the mean of all queries so far, in some planes.
 
-    The mean includes the query itself. It is rotated as the query would be.
+    Each mean includes the query itself, and is rotated to the position of that query.
     """
 
     def change(q: Tensor, k: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,9 +1,9 @@
-"""Move far keys of SmolLM2 to trained distances: chapter "Beyond the trained length".
+"""Move far keys of SmolLM2 to trained distances for the chapter "Beyond the trained length".
 
-A rotated key can be moved: R_delta R_n k = R_{n + delta} k. Here only some planes of a key move.
+One more rotation moves a key: R_delta R_n k = R_{n + delta} k. Here only some of its planes move.
 The model reads blocks of 256 tokens. A key is far if it is at least 8,192 tokens, the trained
-length, before a block's last token. From token 11,264 on, each far key appears at a random trained
-distance, at least 16, in some planes. The distance is drawn anew in each layer and block.
+length, before a block's last token. From token 11,264 on, some planes of each far key appear at a
+random trained distance of at least 16. The distance is drawn anew in each layer and block.
 
 Shapes: B batch, H_kv key heads, S new tokens, T cached tokens, D head dimension.
 """
@@ -22,18 +22,18 @@ from rope.book.model.losses import model, window
 from rope.book.model.weights import field
 from rope.functional import rotary_embedding
 
-READ, START = 14_336, 11_264  # tokens read; the first token that sees other distances
+READ, START = 14_336, 11_264  # tokens read; the first token that sees moved keys
 STEP, NEAREST = 256, 16  # tokens per block; the smallest new distance
-#: The planes that make less than one turn within the trained length, and the others.
+#: Groups of planes. An unfinished plane makes less than one turn within the trained length.
 _TURNS = TRAINED * INV_FREQ / (2 * torch.pi)
 PLANES = {"unfinished": _TURNS < 1, "finished": _TURNS >= 1, "all": _TURNS > 0}
 DRAWS = range(5)
-#: The measurements: "plain", or the planes in which far keys move, and a draw.
+#: Each measurement is "plain", or it names the planes in which far keys move, and a draw.
 NAMES = ("plain", *(f"random, {planes}, draw {draw}" for draw in DRAWS for planes in PLANES))
 
 
 class FarKeys(KVCache):
-    """Return far keys at other distances in some planes, without changing the stored keys.
+    """Cache keys, and return the far ones moved in some planes. The stored keys don't change.
 
     inv_freq: `[D/2]`, 0 in planes that don't move; None moves no plane. seed: determines the random
     distances.
@@ -69,7 +69,7 @@ def new_positions(length: int, size: int, seed: int) -> Tensor:
 @cache
 @torch.no_grad()
 def start_of(text: str) -> list[FarKeys]:
-    """Return each layer's cache of a text's tokens before START. Fork the caches before use."""
+    """Return one cache per layer of a text's tokens before START. Fork the caches before use."""
     heads, blocks = field("llama.attention.head_count_kv"), field("llama.block_count")
     caches = [FarKeys(1, heads, READ, DIM) for _ in range(blocks)]
     for part in window(text, 0, START).split(BLOCK):

@@ -1,8 +1,8 @@
-"""Measure what SmolLM2's heads attend to, and by which planes: chapter "What the model uses".
+"""Measure what SmolLM2's heads attend to, for the chapter "What the model uses".
 
-    s_mn = sum_j norm(q_mj) norm(k_nj) cos(phi_mnj + (n - m) theta_j) / sqrt(D)
+    s_mn = sum_j norm(q_mj) norm(k_nj) cos(phi_mnj + (n - m) theta_j) / sqrt(D).
 
-is a sum over planes j, so each plane's part of a score can be computed separately.
+The score s_mn of query m and key n is a sum over planes, so each plane's part can be measured.
 
 Shapes: L layers, H heads, S sequence, D head dimension.
 """
@@ -56,7 +56,7 @@ def attention_weights(q: Tensor, k: Tensor, change: Change = EXACT) -> Tensor:
 
 
 def targets(tokens: Tensor) -> dict[str, Tensor]:
-    """Return a mask for each kind of target, True where a key is a target of a query: `[S, S]`.
+    """Return a mask `[S, S]` for each kind of target, True where a key is a target of a query.
 
     "first": the first token. "previous": the previous token. "same": earlier copies of the query's
     token. "next": the tokens after earlier copies of the query's token (induction).
@@ -89,7 +89,7 @@ def shares(tokens: Tensor) -> dict[str, Tensor]:
 
 
 def plane_norms(q: Tensor, k: Tensor) -> Tensor:
-    """Return mean norm of q * mean norm of k / sqrt(D) for each plane, `[..., D/2]`."""
+    """Return the mean norm of q times the mean norm of k, over sqrt(D), per plane: `[..., D/2]`."""
     norms = [x.unflatten(-1, (-1, 2)).norm(dim=-1).mean(dim=-2) for x in (q, k)]
     return norms[0] * norms[1] / math.sqrt(q.shape[-1])
 
@@ -111,9 +111,9 @@ def by_distance(q: Tensor, k: Tensor, farthest: int) -> Tensor:
 def scores_and_bounds(head: str, text: str) -> dict[str, list[float]]:
     """Return a head's mean score and mean bound at the distances 0 ... FARTHEST - 1.
 
-    head: "block, head". The pairs are from the first 1,024 tokens of a text, except the first one.
-    Let h_j = conj(q_j) k_j and C_j = sum_(l < j) e^(-i distance theta_l). Then a pair's score is at
-    most::
+    head: the indices of a block and a head, such as "16, 0". The pairs are from the first 1,024
+    tokens of a text, except the first. Let h_j = conj(q_j) k_j and
+    C_j = sum_(l < j) e^(-i distance theta_l). Then a pair's score is at most::
 
         max_j abs(h_(j+1) - h_j) * sum_j abs(C_j) / sqrt(D)
     """

@@ -1,7 +1,7 @@
-"""Measure SmolLM2's loss by position in long texts: chapter "Beyond the trained length".
+"""Measure SmolLM2's loss by position in long texts, for "Beyond the trained length".
 
-The model was trained on 8,192 tokens and reads 16,384. Every method scores the same tokens, so
-differences between methods don't come from different texts. "recomputed" scores each block of 1,024
+The model was trained on texts of 8,192 tokens and reads 16,384. Every method scores the same
+tokens, so their losses can be compared. "recomputed" scores each block of 1,024
 tokens with only the previous block as context. "moved back" keeps only 4 sinks and the previous
 block in the cache, and moves that block's keys to the positions after the sinks.
 
@@ -63,7 +63,7 @@ METHODS: dict[str, Callable[[], AbstractContextManager[None]]] = {
 
 @torch.no_grad()
 def long_losses(tokens: Tensor) -> Tensor:
-    """Read block by block with a cache. Return each token's loss except the first, `[S - 1]`."""
+    """Read block by block with a cache, and return the losses after the first token, `[S - 1]`."""
     attention: Any = model().blk[0].attn
     kept = len(tokens) if attention.window is None else attention.window + attention.sinks + BLOCK
     caches, parts = new_caches(1, min(kept, len(tokens))), []

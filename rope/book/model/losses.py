@@ -1,4 +1,4 @@
-"""Measure what each change to the rotation costs SmolLM2: chapter "A real model".
+"""Measure what each change to the rotation costs SmolLM2, for the chapter "A real model".
 
     loss = -mean_i log p(token_i | the tokens before it), in nats per token,
 
@@ -34,7 +34,7 @@ LENGTH, WINDOWS = 1024, 8  # tokens per window, windows per text
 
 @cache
 def read_text(name: str) -> str:
-    """Return one of the TEXTS."""
+    """Return the text that has this name in TEXTS."""
     return (Path(__file__).parent / "texts" / f"{name}.txt").read_text(encoding="utf-8")
 
 
@@ -51,7 +51,7 @@ def window(text: str, number: int, length: int = LENGTH) -> Tensor:
 
 @torch.no_grad()
 def token_losses(tokens: Tensor, **options: Any) -> Tensor:
-    """Return each token's loss except the first, float32 `[S - 1]`. options: see `SmolLM2`."""
+    """Return the loss of every token but the first, float32 `[S - 1]`. options: see `SmolLM2`."""
     logits = model()(tokens[None], **options)[0, :-1]
     return cross_entropy(logits, tokens[1:], reduction="none")
 

@@ -61,8 +61,8 @@ class SmolLM2(nn.Module):
     ) -> Tensor:
         """Return logits `[B, S, V]` for tokens `[B, S]`, int64.
 
-        caches: one `KVCache` per block, or None. attention: `position_ids` and `attention_mask`,
-        as in `RotaryAttention.forward`.
+        caches: one `KVCache` per block, or None. attention: the arguments `position_ids` and
+        `attention_mask` of `RotaryAttention.forward`.
         """
         x = self.token_embd(tokens)
         for i, block in enumerate(self.blk):
@@ -77,7 +77,7 @@ def new_caches(batch: int, max_seq_len: int) -> list[KVCache]:
 
 
 def _name_in_file(name: str) -> str:
-    """Return the name of a parameter in the model's file.
+    """Return the name that a parameter has in the model's file.
 
     >>> _name_in_file("blk.0.attn.o_proj.weight")
     'blk.0.attn_output.weight'

@@ -1,4 +1,4 @@
-"""Ask SmolLM2 for words that it read long ago: chapter "Beyond the trained length".
+"""Ask SmolLM2 for words that it read long ago, for the chapter "Beyond the trained length".
 
 Each block of 1,024 tokens of a text contains a list of 24 random words. After the text, the first
 words of one list are repeated, and the model must continue. Nothing else in the text says which
@@ -21,13 +21,13 @@ from rope.book.model.tokens import decode, encode
 READ = 14_336
 WORDS, GIVEN = 24, 4  # words per list; words that are repeated but not counted
 PLACE = BLOCK // 2  # the first token of the list in its block
-BREAK = "\n\n"  # before and after each list, and before the repetition
+BREAK = "\n\n"  # inserted before and after each list, and before the repetition
 NAMES = ("plain", "YaRN", "window and 4 sinks")
 
 
 @cache
 def vocabulary() -> Tensor:
-    """Return the common tokens that are a space and at least five lowercase letters, int64."""
+    """Return the common tokens made of a space and at least five lowercase letters, int64."""
     texts = {token: decode(torch.tensor([token])) for token in range(10_000)}
     return torch.tensor([token for token, s in texts.items() if re.fullmatch(" [a-z]{5,}", s)])
 

@@ -1,4 +1,4 @@
-"""Move SmolLM2's cached keys: chapter "Keys that move".
+"""Move SmolLM2's cached keys, for the chapter "Keys that move".
 
 Shapes: L layers, H_kv key heads, S sequence, D head dimension.
 """
@@ -32,8 +32,8 @@ def measured(name: str, text: str) -> dict[str, Any]:
 def stepped(tokens: Tensor) -> dict[str, list[float]]:
     """Return the rise in the second half's loss after moves of s positions, for each s in MOVES.
 
-    In each of FORMATS, keys move "once", by -s, or "s times", by -1. Keys "not moved" stay at s.
-    Each entry holds the rise in nats per token, and then its standard error over the tokens.
+    The keys start s positions too far. They stay there ("not moved"), or move by -s "once" or by -1
+    "s times", in each of FORMATS. An entry holds the rise in nats per token and its standard error.
     """
     found, right = {}, second_half(tokens)
     for s in MOVES:
@@ -109,7 +109,7 @@ FORMATS: dict[str, Callable[[Tensor], Tensor]] = {
     "q8_0": q8_0,
     "float32": torch.clone,
 }
-#: The measurements, by name.
+#: The function for each measurement.
 NAMES: dict[str, Callable[[Tensor], dict[str, Any]]] = {
     "chunk": chunk,
     "steps": stepped,

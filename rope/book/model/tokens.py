@@ -1,7 +1,7 @@
 """Split text into the model's tokens: byte-level BPE, with every digit a separate token.
 
-The vocabulary and the merges are in the model's file. Its pre-tokenizer, which llama.cpp calls
-`smollm`, separates the digits before GPT-2's byte level splits the rest.
+The vocabulary and the merges are in the model's file. The model's pre-tokenizer, which llama.cpp
+calls `smollm`, separates the digits before GPT-2's byte level splits the rest.
 """
 
 from functools import cache
@@ -37,5 +37,5 @@ def encode(text: str) -> Tensor:
 
 
 def decode(tokens: Tensor) -> str:
-    """Return the text of tokens `[S]`, control tokens included."""
+    """Return the text of tokens `[S]`, including control tokens."""
     return tokenizer().decode(tokens.tolist(), skip_special_tokens=False)
