@@ -1,7 +1,7 @@
-"""Train the recorded models of "What training shows" again, and write a record to compare.
+"""Repeat the training runs recorded for "What training shows", and write a new record.
 
 `python -m rope.book.training` repeats every run in `recorded/sweep.json`, which takes a few hours.
-To continue an interrupted run, repeat the command. Losses are means over text not trained on.
+To continue an interrupted run, repeat the command. Each loss is a mean over unseen text.
 """
 
 import json

@@ -15,7 +15,7 @@ from rope.book.training.corpus import Corpus, generator
 from rope.book.training.experiment import Experiment
 
 SYMBOLS = 16  # the number of different symbols that can be the answer
-NAMES = 8  # the number of names in the lookup task; each has a symbol
+NAMES = 8  # the number of names in the lookup task; each name has a symbol
 IGNORED = -1
 
 
@@ -125,7 +125,8 @@ class LookupData(Drawn):
         Half of the names are stated once, in random order, and asked for in the same order. The
         remaining positions hold statements and questions about the other names. Every call returns
         the same sequences, of length distance + NAMES - 1. The distance must be odd, because it
-        leads from a statement to a question. It must exceed NAMES, so that statements come first.
+        leads from a statement to a question. It must exceed NAMES, so that these names are
+        all stated before any question about them.
         """
         random, half = generator(0, "validation"), NAMES // 2
         symbol = torch.randint(SYMBOLS, (sequences, NAMES), generator=random)
@@ -157,8 +158,8 @@ def _asked(answer: Tensor) -> Tensor:
     return torch.stack((torch.full_like(answer, IGNORED), answer), dim=-1).flatten(1)
 
 
-# Baselines: answer with the most common symbol, either of all so far or of the last few. They are
-# right more often than a random guess, although they look nothing up.
+# These baselines answer with the most common symbol, either of all so far or of the last few. They
+# are right more often than a random guess, although they look nothing up.
 
 
 def commonest(inputs: Tensor, last: int | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Define a minimal decoder: chapter "What training shows".
+"""Define a minimal decoder for the chapter "What training shows".
 
     x <- x + Attention(norm(x)),    x <- x + MLP(norm(x)),    logits = W norm(x).
 

@@ -1,4 +1,4 @@
-"""Define training runs: chapter "What training shows".
+"""Define training runs for the chapter "What training shows".
 
 Equal experiments have equal results on the same machine with the same number of threads.
 `rope.book.training.plans` has the runs that this package no longer trains.
@@ -23,8 +23,8 @@ class Experiment:
     attention: "softmax" or "linear".
     layers, width (E), heads: the decoder's sizes; context: tokens per training sequence.
     batch: sequences per step. steps: the number of steps. learning_rate: the peak, which is reached
-    after `warmup` steps. The rate then falls along a cosine to a tenth of the peak. base: as in
-    `RotaryEmbedding`. evaluate_every: the number of steps between validation losses. seed:
+    after `warmup` steps. The rate then falls along a cosine to a tenth of the peak. base: the
+    base of RoPE's frequencies. evaluate_every: the number of steps between validation losses. seed:
     determines the initial weights and the order of the data.
     questions: the number of different questions in the recall task.
     Raises ValueError for an unknown attention, and for linear attention with a bias.

@@ -22,8 +22,8 @@ CHUNK = 64  # tokens per matrix product: large enough to be fast, small compared
 def linear_attention(q: Tensor, k: Tensor, v: Tensor, *tables: Tensor) -> Tensor:
     """Return the outputs o of equation 19, computed in time linear in S.
 
-    q, k: `[B, H, S, D]`. v: `[B, H, S, D_v]`. tables: cos and sin, as in `rotary_embedding` without
-    position_ids. If there are no tables, nothing is rotated. The function allocates a state
+    q, k: `[B, H, S, D]`. v: `[B, H, S, D_v]`. tables: cos and sin, which `rotary_embedding` accepts
+    without position_ids. If there are no tables, nothing is rotated. The function allocates a state
     `[B, H, D, D_v]`, a block of weights `[B, H, CHUNK, CHUNK]`, and the running sums of the keys
     `[B, H, S, D]`.
     Returns `[B, H, S, D_v]`. Raises the same errors as `rotary_embedding`.

@@ -1,7 +1,4 @@
-"""Train a model with AdamW and a cosine schedule, and measure its validation loss during training.
-
-Chapter "What training shows".
-"""
+"""Train a model with AdamW and a cosine schedule, for the chapter "What training shows"."""
 
 import math
 from dataclasses import dataclass
@@ -38,7 +35,7 @@ def train(
     corpus: Corpus | None = None,
     progress: bool = True,
 ) -> Trained:
-    """Train the experiment's model.
+    """Train an experiment's model, and return it with its data and its losses.
 
     corpus: the default is `load_corpus()`. progress: True shows a bar on standard error.
     Raises ValueError if the corpus is too short or the task isn't "text", KeyError for an unknown
@@ -51,7 +48,7 @@ def train(
     """
     if experiment.task != "text":
         raise ValueError(
-            f"task is {experiment.task!r}, which has only recorded runs; it must be 'text'"
+            f"task is {experiment.task!r}, which has only recorded runs; use task='text'"
         )
     data = TextData(experiment, corpus or load_corpus())
     model = Decoder(experiment, data.tokens)

@@ -1,8 +1,8 @@
 """Define the recorded runs that this package no longer trains.
 
-Chapters "What training shows" and "Finding a token". The records are `recorded/second.json` and
-`recorded/third.json`, which hold only what the chapters read. Commit f403233 contains the programs
-that trained and measured these runs.
+The chapters "What training shows" and "Finding a token" use these runs. The records
+`recorded/second.json` and `recorded/third.json` hold only what the chapters read. Commit f403233
+contains the programs that trained and measured these runs.
 """
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Read the recorded comparison: chapter "What training shows" and the following chapters."""
+"""Read the recorded comparison for "What training shows" and the following chapters."""
 
 import json
 from dataclasses import replace
