@@ -1,6 +1,6 @@
-"""Show the cost of changes to a language model's rotation, and what individual heads attend to.
+"""Show the cost of changes to the rotation, and what heads attend to, for "A real model".
 
-Chapter "A real model". Shapes: S tokens.
+Shapes: S tokens.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ def price_list(rows: Mapping[str, Sequence[Sequence[float]]]) -> Picture:
     """Draw one row per change, with a bar for the mean increase in loss and one mark per text.
 
     rows: maps each change's name to one list per text. A list has one number per passage: the
-    increase in loss, in nats per token. Each row ends with the mean and its 95% interval.
+    increase in loss, in nats per token. Each row ends with its mean and 95% interval.
     """
     figure, ax = subplots(height=1.1 + 0.27 * len(rows))
     far = max(max(map(fmean, texts)) for texts in rows.values())
@@ -48,8 +48,8 @@ def price_list(rows: Mapping[str, Sequence[Sequence[float]]]) -> Picture:
     figure.legend(loc="outside upper center", ncols=3)
     return picture(
         figure,
-        alt="One bar per change for the mean increase of the loss in nats per token, with its 95% "
-        f"interval, and one mark per text (story, essays, code). {'; '.join(summaries)}.",
+        alt="Each bar shows a change's mean increase of the loss in nats per token, with its 95% "
+        f"interval. Each mark shows one text (story, essays, code). {'; '.join(summaries)}.",
     )
 
 
@@ -59,8 +59,8 @@ def head_maps(weights: Mapping[str, Tensor], tokens: Sequence[str], *, menu: str
     weights: maps each head's name to its weights `[S, S]`, one row per query. tokens: S strings.
     """
     names, size = [*weights], len(tokens)
-    # Store a map as a string of weights, each in thousandths with four digits: for every query,
-    # those of the keys up to it. JSON numbers would need four times the space.
+    # Store a map as one string with four digits per weight, in thousandths. A query has weights
+    # only for the keys up to it. JSON numbers would need four times the space.
     maps = [
         "".join(f"{1000 * w:04.0f}" for m, row in enumerate(grid.tolist()) for w in row[: m + 1])
         for grid in weights.values()
@@ -111,6 +111,6 @@ def head_maps(weights: Mapping[str, Tensor], tokens: Sequence[str], *, menu: str
             alt.param(name="shown", value=visible),
         ),
         alt_text=f"A triangular map of attention weights over the {size} tokens "
-        f"“{' '.join(visible)}”: one row per query, one column per key up to it, fuller in color "
+        f"“{' '.join(visible)}”. A query's row has a square per key up to it, in a stronger color "
         f"for more weight. A menu chooses one of {len(names)} heads: {', '.join(names)}.",
     )

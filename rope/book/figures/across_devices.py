@@ -1,4 +1,4 @@
-"""Show which device computes which query-key pairs: chapter "Across devices"."""
+"""Show which device computes which query-key pairs, for the chapter "Across devices"."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from rope.parallel import Shards
 
 
 def split(splits: Mapping[str, Shards]) -> Picture:
-    """Draw the causal pairs of each split, with one row per query and one column per key.
+    """Draw each split's causal query-key pairs, with one row per query and one column per key.
 
     splits: maps each name to a split of the same number of tokens over at most six devices. Each
     row has the color and the number of the device that holds the query.
@@ -33,6 +33,6 @@ def split(splits: Mapping[str, Shards]) -> Picture:
     figure.axes[0].set_ylabel("query")
     return picture(
         figure,
-        alt="Triangles of causal pairs, one per split: a row per query, as long as the keys that "
-        f"it sees, in the color of the device that holds it. {'; '.join(summaries)}.",
+        alt="One triangle of causal pairs per split. A query's row has one square per key that it "
+        f"sees, in the color of the device that holds the query. {'; '.join(summaries)}.",
     )

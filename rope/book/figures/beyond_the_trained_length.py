@@ -1,6 +1,6 @@
 """Plot what a language model loses, and what it still finds, beyond its trained length.
 
-Chapter "Beyond the trained length". The figures show the loss along long texts, how much less it
+The figures of "Beyond the trained length" show the loss along long texts, how much less the loss
 rises if far keys get trained distances, and how many planted words the model finds.
 """
 
@@ -40,23 +40,23 @@ def along_the_text(rises: Losses, *, trained: int, block: int) -> Picture:
     _axes(ax, trained, ends[-1])
     ax.set(xlabel="tokens read", ylabel="loss above recomputed (nats)")
     ax.legend(loc="upper left")
-    shown = (trained, trained * 5 // 4, ends[-1])  # the ends of the blocks that the text names
+    shown = (trained, trained * 5 // 4, ends[-1])  # the ends of the blocks in the alt text
     each = "; ".join(
         f"{text} " + ", ".join(f"{values[end // block - 1]:+.2f} at {end:,}" for end in shown)
         for text, values in rises.items()
     )
     return picture(
         figure,
-        alt="Loss of a block minus that of the same tokens recomputed, by tokens read. Dotted: the "
-        f"trained length, {trained:,}. {each}.",
+        alt="The loss of each block minus the loss of the same tokens recomputed, against tokens "
+        f"read. A dotted line marks the trained length, {trained:,}. {each}.",
     )
 
 
 def undone(shares: Mapping[str, Losses], predicted: Mapping[str, float]) -> Picture:
     """Plot the share of the loss increase that disappears if far keys get trained distances.
 
-    shares: one share per random draw, indexed by group of planes and by text. predicted: maps each
-    group to the share that new angles alone would explain.
+    shares: maps each group of planes, then each text, to one share per random draw. predicted:
+    maps each group to the share that new angles alone would explain.
     """
     figure, ax = subplots(height=2.6)
     summaries = []
@@ -78,8 +78,8 @@ def undone(shares: Mapping[str, Losses], predicted: Mapping[str, float]) -> Pict
     figure.legend(loc="outside upper center", ncols=len(COLORS))
     return picture(
         figure,
-        alt="Share of the rise undone, one row per group of planes, one mark per text and draw, "
-        "and a broad line at the share to expect if only new angles break the model. "
+        alt="The share of the rise undone. Each group of planes has a row with one mark per text "
+        "and draw, and a broad line at the share to expect if only new angles break the model. "
         f"{'; '.join(summaries)}.",
     )
 
@@ -87,8 +87,8 @@ def undone(shares: Mapping[str, Losses], predicted: Mapping[str, float]) -> Pict
 def found(shares: Mapping[str, Found], *, trained: int) -> Picture:
     """Plot the share of planted words that the model finds against the words' distance.
 
-    shares: one share per reading, indexed by panel title, method, and distance in tokens. A line
-    connects the means over readings.
+    shares: maps each panel's title, then each method, then each distance in tokens to one share
+    per reading. A line connects the means over readings.
     """
     figure, items = panels(shares, height=5.2, sharex=True, sharey=True)
     summaries = []
@@ -110,8 +110,8 @@ def found(shares: Mapping[str, Found], *, trained: int) -> Picture:
     figure.legend(handles, names, loc="outside upper center", ncols=len(names))
     return picture(
         figure,
-        alt="Share of the planted words that are the likeliest next token, against the distance to "
-        f"the list: means over readings. Dotted line: the trained length. {'; '.join(summaries)}.",
+        alt="The share of planted words that are the likeliest next token, against the distance to "
+        f"the list. A dotted line marks the trained length. Means: {'; '.join(summaries)}.",
     )
 
 

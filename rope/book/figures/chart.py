@@ -62,7 +62,7 @@ def derived(name: str, expression: str) -> alt.Parameter:
 
 
 def data(**columns: Any) -> alt.Data:
-    """Return columns of equal length as chart data, with floats rounded to six significant digits.
+    """Return columns of equal length as chart data. Floats are rounded to six significant digits.
 
     >>> data(n=[0, 1], score=[1.0, 0.5403023058681398]).to_dict()
     {'values': [{'n': 0, 'score': 1.0}, {'n': 1, 'score': 0.540302}]}
@@ -219,7 +219,7 @@ def finish(chart: Any, *, alt_text: str, play: dict[str, Any] | None = None) -> 
     """Return the chart with alt text, the book's style, and a Play button if `play` is given.
 
     chart: any Altair chart. A narrow page stacks the panels of an `hconcat`.
-    alt_text: what the chart looks like and what its controls change. This becomes the description.
+    alt_text: what the chart looks like and what its controls change, stored as its description.
     play: settings for the page's Play button, which repeatedly moves the slider "signal" from
     "min" to "max" in "seconds". The settings "step" and "autoplay" are optional.
     """

@@ -1,4 +1,4 @@
-"""Show multiplication by complex numbers as motion: chapter "Euler's formula".
+"""Show multiplication by complex numbers as motion, for the chapter "Euler's formula".
 
 `product_of_numbers` multiplies a grid of unit squares and an arrow by z. `marching` multiplies 1
 by the same number once per token. `seen_from_q` multiplies q and k by the conjugate of q.
@@ -43,7 +43,8 @@ def product_of_numbers() -> Any:
         chart.derived("w_im", f"re*{W.imag:g} + im*{W.real:g}"),
         play={"signal": "angle", "max": FARTHEST, "step": 0.02, "seconds": 14},
         words="A dashed grid and an arrow w. Multiplied by z, the grid turns by the angle of z, "
-        "grows by its length, and has sides along z and i z. In it, z w is where w was before.",
+        "grows by its length, and has sides along z and i z. In the result, z w is where w was in "
+        "the dashed grid.",
     )
 
 
@@ -81,7 +82,7 @@ def marching() -> Any:
         chart.slider("theta", 0.2, 0.55, 0.05, 0.3, "angle per token (radians)"),
         play={"signal": "m", "max": len(WORDS) - 0.6, "step": 1, "seconds": 12, "autoplay": True},
         words="An arrow of length 1, and the words of a sentence on a circle around it. From word "
-        "to word the arrow turns by the same angle. A dashed arrow shows the word before.",
+        "to word the arrow turns by the same angle. A dashed arrow points to the previous word.",
     )
 
 

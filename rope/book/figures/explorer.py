@@ -1,6 +1,6 @@
-"""Show queries and keys of a real model in an interactive figure that needs no kernel.
+"""Show a real model's queries and keys in an interactive figure for the chapter "The explorer".
 
-Chapter "The explorer". The cell's output contains the entire figure: the vectors, the arithmetic
+The figure needs no kernel, because the cell's output contains the vectors, the arithmetic
 (`explorer_model.js`), the drawing code (`explorer_draw.js`), the controls (`explorer_view.js`), and
 the style sheet (`explorer.css`).
 """
@@ -68,8 +68,8 @@ def explorer(
     (indices into the text), `fast` and `slow` (the planes on the two large dials).
     questions: dicts with the keys `ask`, `options`, `right` (the index of the right option),
     `answer`, `numbers` (the numbers to compare before and after the guess), `before`, and `after`
-    (the states before and after it). These states hold only what differs from `start`, and may
-    also hold a `distance`.
+    (the states before and after the guess). A state holds only what differs from `start`, and it
+    may also hold a `distance`.
     """
     q, k = (torch.stack(both) for both in zip(*heads.values(), strict=True))
     data = {

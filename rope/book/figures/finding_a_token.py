@@ -1,4 +1,4 @@
-"""Show how often a model finds a token at a given distance: chapter "Finding a token"."""
+"""Show how often a model finds a token at a given distance, for the chapter "Finding a token"."""
 
 from collections.abc import Mapping, Sequence
 

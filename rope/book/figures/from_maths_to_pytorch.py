@@ -1,6 +1,6 @@
-"""Plot the errors of cosines of float32 and float64 angles up to a position.
+"""Plot the largest cosine errors with float32 and with float64 angles, for "From math to PyTorch".
 
-Chapter "From math to PyTorch". The exact cosines are float64 cosines, off by less than 2^-34.
+The errors are measured against float64 cosines, which are themselves off by less than 2^-34.
 """
 
 import torch
@@ -34,8 +34,8 @@ def angle_error() -> Picture:
     ax.legend(loc="upper left")
     return picture(
         figure,
-        alt="With angles in float32 the error grows about as the position does, from below "
-        "2^-23 up to position 2 to about 2^-7 up to 131,072. With angles in float64 it stays "
+        alt="With angles in float32, the error grows roughly in proportion to the position: below "
+        "2^-23 up to position 2, and about 2^-7 up to 131,072. With angles in float64, it stays "
         "at 2^-25, the rounding of the cosine itself. A dashed line at 2^-9, the rounding of "
         "bfloat16, meets the rising curve near position 2^15.",
     )

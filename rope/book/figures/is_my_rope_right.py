@@ -1,8 +1,8 @@
-"""Show bugs at a glance: plot the position that each plane shows against the position it was given.
+"""Plot the position that each plane shows against the given position, for "Is my RoPE right?".
 
-Chapter "Is my RoPE right?". If a plane of frequency theta was rotated by the angle a, it shows the
-position a / theta. If all planes show the same wrong position, they were given that position. If
-the planes differ, their frequencies are wrong or their tables are rounded.
+If a plane of frequency theta was rotated by the angle a, it shows the position a / theta. If all
+planes show the same wrong position, they were given that position. If the planes differ, their
+frequencies are wrong or their tables are rounded.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ def positions_shown(
         ax.locator_params(axis="y", nbins=3)
         ends = dict.fromkeys(f"{places[-1]:.4g}" for places in shown.values())
         summaries.append(
-            f"{letter}, {name} ({findings[name]}): at {given[-1]} they show {', '.join(ends)}"
+            f"{letter}, {name} ({findings[name]}): at {given[-1]} planes show {', '.join(ends)}"
         )
     handles, names = items[0][0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside upper center", ncols=3)

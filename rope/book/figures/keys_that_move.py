@@ -1,4 +1,4 @@
-"""Show keys that are moved one position at a time and rounded each time: chapter "Keys that move".
+"""Show keys that are moved one position at a time and rounded each time, for "Keys that move".
 
 `hands` draws one row of dials per key, with one dial per plane. A dial's hand shows the plane's
 pair of coordinates, divided by the norm that the pair had before the first move.
@@ -27,7 +27,7 @@ def hands(
 
     moves: `[F]`, the number of moves in each frame. The numbers start at 0 and are evenly spaced.
     planes: `[P]`, the planes' indices.
-    once, steps: complex `[F, K, P]`, the hands after a single move, and after moves by −1.
+    once, steps: complex `[F, K, P]`, the hands after one long move, and after moves by −1.
     off: `[F, 2]`, the relative errors of the keys in these two cases.
     """
     spacing, count, height = moves[1] - moves[0], len(planes), once.shape[1]
@@ -75,9 +75,9 @@ def hands(
             spacing=4,
         ).add_params(chart.slider("s", 0, moves[-1], spacing, moves[-1], "moves by −1")),
         alt_text=f"{height} rows of dials, one row per key, one dial for each of {count} planes. "
-        "Each dial has two hands: one moved to its place at once, and a dashed one moved there by "
-        "one position at a time and rounded to the format each time. As the moves grow, solid "
-        "hands turn; dashed hands of low-frequency planes stand still. Mean angle between the two "
+        "Each dial has two hands: a solid one moved to its place at once, and a dashed one moved "
+        "one position at a time and rounded each time. With more moves, the solid hands turn, but "
+        "the dashed hands of low-frequency planes stand still. Mean angle between the two hands "
         f"after {moves[-1]:,} moves, in degrees: {last}.",
         play={"signal": "s", "min": 0, "max": moves[-1], "step": spacing, "seconds": 14},
     )

@@ -1,4 +1,4 @@
-"""Show a model's loss along a text, and new angles: chapter "Longer than the training text"."""
+"""Show a model's loss along a text, and new angles, for "Longer than the training text"."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -53,5 +53,5 @@ def angles_met(theta: float, changed: Mapping[str, float], *, trained: int, leng
         ax.set(title=name, xlim=(-1.75, 1.75), ylim=(-1.45, 1.45), aspect="equal")
         ax.text(0, -1.4, f"up to {reached:.2f}", ha="center", va="bottom")
         ax.axis("off")
-    alt = f"A circle per method. Blue, to {seen:.2f} radians: {trained} tokens. Orange: new angles"
-    return picture(figure, alt=f"{alt} in a text of {length} tokens. {'; '.join(summaries)}.")
+    alt = f"One circle per method. Blue: angles in {trained} tokens, to {seen:.2f} radians. Orange:"
+    return picture(figure, alt=f"{alt} new angles in {length} tokens. {'; '.join(summaries)}.")

@@ -1,4 +1,4 @@
-"""Draw the planes of a vector, and what they add to a score: chapter "Many dimensions"."""
+"""Draw the planes of a vector, and what they add to a score, for the chapter "Many dimensions"."""
 
 from typing import Any
 

@@ -1,9 +1,11 @@
-"""Show patches and heads with more than one axis: chapter "Images and video".
+"""Show patches and heads with more than one axis, for the chapter "Images and video".
 
-Plane j rotates by sum_a p_a Theta_{a,j}; Theta is `[A, R/2]`, float64, radians per position.
-Shapes: A axes, S tokens, R rotated width. In `two_waves`, plane j has Theta_{.,j} = (2 pi / lambda)
-(cos phi, sin phi). It adds cos(d_row Theta_{0,j} + d_column Theta_{1,j}) to the score at the
-displacement (d_row, d_column): a wave across the image with direction phi and wavelength lambda.
+At position p, plane j rotates by sum_a p_a Theta_{a,j}. Theta is float64 `[A, R/2]`, in radians per
+position. In `two_waves`, plane j has Theta_{.,j} = (2 pi / lambda) (cos phi, sin phi). At the
+displacement (d_row, d_column), it adds cos(d_row Theta_{0,j} + d_column Theta_{1,j}) to the score.
+These values form a wave across the image with direction phi and wavelength lambda.
+
+Shapes: A axes, S tokens, R rotated width.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Draw the figures for "Bytes and kernels": bytes moved, and a decoding step."""
+"""Draw the figures for "Bytes and kernels", which show bytes moved and a decoding step."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -39,13 +39,13 @@ def traffic(programs: Mapping[str, Sequence[tuple[str, float, float]]]) -> Pictu
     return picture(figure, alt=f"Bytes that each call reads and writes. {' '.join(told)}")
 
 
-#: Durations in the diagram, chosen for visibility: a launch takes longer than a kernel.
+#: Durations in the diagram. They are chosen for visibility; a launch takes longer than a kernel.
 LAUNCH, GAP = 1.0, 0.2
 KERNELS = {"neighbor": 0.7, "rotation": 0.3}
 
 
 def decoding(operations: int) -> Picture:
-    """Draw a decoding step on host and device: eager, and with a fused rotation.
+    """Draw a decoding step on host and device, first eager and then with a fused rotation.
 
     A kernel starts once it has been launched and the previous kernel has ended.
     operations: the number of kernels in an eager rotation.
@@ -73,9 +73,9 @@ def decoding(operations: int) -> Picture:
     ax.set_xlabel("time (schematic, not to scale)")
     return picture(
         figure,
-        alt="A schematic of two ways to run a projection, a rotation and an attention, a lane of "
-        f"boxes for the host above one for the device. Eager: the host launches {operations + 2} "
-        f"kernels one after another, {operations} of them the rotation's, and the device waits "
-        "for the next launch after each. Fused: three launches, one of them the rotation's, and "
-        "the device still waits for each.",
+        alt="A schematic of two ways to run a projection, a rotation, and an attention, each with "
+        "a lane of boxes for the host above one for the device. Eager: the host launches "
+        f"{operations + 2} kernels one after another, {operations} of them for the rotation, and "
+        "the device waits for each launch. Fused: the host launches three kernels, one of them for "
+        "the rotation, and the device still waits for each.",
     )

@@ -1,4 +1,4 @@
-"""Draw shuffled attention, a counter, clocks, and loss curves: chapter "RoPE in one sitting"."""
+"""Draw shuffled attention, a counter, clocks, and loss curves, for "RoPE in one sitting"."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -104,6 +104,6 @@ def losses(steps: Sequence[int], runs: Mapping[str, Runs]) -> Picture:
     listed = ", ".join(f"{words} {loss:.2f}" for _, loss, words in ends)
     return picture(
         figure,
-        alt="Validation loss against the training step, a line for the mean and a band for the "
+        alt="Validation loss against the training step. A line shows the mean, and a band all "
         f"seeds. After {steps[-1]} steps: {listed}.",
     )

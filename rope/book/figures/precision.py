@@ -1,6 +1,6 @@
-"""Show an angle computed with few significant bits.
+"""Show an angle computed with few significant bits, for the chapter "How exact must it be?".
 
-Chapter "How exact must it be?". Let rd(x) be the number with p significant bits nearest to x. Then
+Let rd(x) be the number with p significant bits nearest to x. Then
 
     angle = m theta_j,        rounded angle = rd(rd(m) rd(theta_j)).
 """
@@ -50,8 +50,8 @@ def rounded_angle() -> Any:
     return chart.finish(
         alt.vconcat(words, circle, spacing=8).add_params(*parameters),
         alt_text="A unit circle with two arrows from its center: one at the true angle, position "
-        "times theta, and a dashed one at the angle that a number format with few significant bits "
-        "makes of it. At small positions they coincide. With each doubling of the position "
+        "times theta, and a dashed one at the same angle computed with few significant bits. "
+        "At small positions they coincide. With each doubling of the position "
         "the angle between them doubles; each further bit halves its bound.",
     )
 

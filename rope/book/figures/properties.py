@@ -1,6 +1,6 @@
-"""Show whether a score decays with distance, and at which distances angles are new.
+"""Show whether scores decay with distance, and which angles are new, for the chapter "Properties".
 
-Chapter "Properties". Let theta_j = b^(-2j/d). At the distance delta, the mean over the planes is
+Let theta_j = b^(-2j/d). At the distance delta, the mean over the planes is
 
     mean(delta) = (2/d) sum_j cos(delta theta_j),
 
@@ -21,7 +21,7 @@ from rope.frequencies import inverse_frequencies
 
 PLANES, STEPS, DECADES = 64, 180, 5
 LENGTH = 4096  # the trained length
-READ = (1, 2, 5, 10, 20, 50, 100, 255)  # distances with ticks, and with scores in the alt text
+READ = (1, 2, 5, 10, 20, 50, 100, 255)  # distances that get a tick and are in the alt text
 
 
 def decay_chart() -> Any:
@@ -92,7 +92,7 @@ def new_angles(*, farthest: int, marked: Sequence[int]) -> Picture:
 
 
 def scores_and_bounds(scores: Sequence[float], bounds: Sequence[float]) -> Picture:
-    """Plot a head's mean scores against the distance, first alone and then below their bounds.
+    """Plot a head's mean scores against the distance, first by themselves and then with bounds.
 
     scores, bounds: the values at distances 0, 1, 2, ... Distance 0 is not plotted, because the axis
     is logarithmic.

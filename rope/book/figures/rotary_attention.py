@@ -1,7 +1,7 @@
-"""Show decoding with a cache, and texts packed into one row.
+"""Show decoding with a cache, and texts packed into one row, for "Rotary attention".
 
-Chapter "Rotary attention". A key is rotated once, to its own position. A rotary score depends on
-the positions only through n - m.
+A key is rotated once, to its own position. A rotary score depends on the positions only through
+n - m.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Show which vectors a DeepSeek-V4 layer rotates: chapter "When values are rotated too"."""
+"""Show which vectors a DeepSeek-V4 layer rotates, for "When values are rotated too"."""
 
 from rope.book.figures import Picture, picture, shapes, subplots
 from rope.book.figures.style import INK, MUTED, VERMILION

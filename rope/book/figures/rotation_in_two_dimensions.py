@@ -1,4 +1,4 @@
-"""Show relative scores and the sign of the offset: chapter "Rotation in two dimensions".
+"""Show relative scores and the sign of the offset, for "Rotation in two dimensions".
 
 A table of relative scores is constant along its diagonals. With rotation, the score of q and k is
 |q| |k| cos((n - m) theta + phi), where phi is the angle from q to k.

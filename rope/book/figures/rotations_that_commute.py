@@ -1,4 +1,4 @@
-"""Show whether a score depends only on the displacement: chapter "Rotations that commute"."""
+"""Show whether a score depends only on the displacement, for "Rotations that commute"."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ def one_displacement(free: Sequence[float], commuting: Sequence[float]) -> Pictu
     figure.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=2)
     return picture(
         figure,
-        alt="Scores of a patch with the one below it to the right, against the column of the "
-        "patch. With generators that commute the score is the same from every start; with "
-        "free generators it rises and falls.",
+        alt="The score of a patch and the patch below it to the right, against the column of the "
+        "first patch. With generators that commute, the score is the same in every column; with "
+        "free generators, it rises and falls.",
     )

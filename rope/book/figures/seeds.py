@@ -1,8 +1,8 @@
 """Give each method the same look in all figures, and draw its seeds as a line with a band.
 
-Chapter "What training shows" and later chapters. A line is the mean over seeds.
-Its band runs from the smallest value over seeds to the largest, which assumes nothing about how the
-values are distributed.
+"What training shows" and later chapters use these looks. A line is the mean over seeds. Its band
+runs from the smallest value over seeds to the largest, so it assumes nothing about how the values
+are distributed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -85,8 +85,8 @@ def end_labels(ax: Any, ends: Sequence[tuple[float, float, str]]) -> None:
 def apart(places: Sequence[float], gap: float, top: float) -> list[float]:
     """Move ascending places as little as possible, so that they are at least `gap` apart.
 
-    If they fit, the places stay between 0 and top. If k gaps are subtracted from the k-th place,
-    the places must still ascend. The function therefore solves a least-squares isotonic regression.
+    If they fit, the places stay between 0 and top. The places must still ascend after k gaps are
+    subtracted from the k-th, so the function solves a least-squares isotonic regression.
 
     >>> apart([1.0, 1.0, 9.0], gap=2.0, top=10.0)
     [0.0, 2.0, 9.0]

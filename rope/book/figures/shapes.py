@@ -1,4 +1,4 @@
-"""Draw what several static figures share: arrows, arcs, boxes, marks, and axis ticks."""
+"""Draw the arrows, arcs, boxes, marks, and axis ticks that several static figures share."""
 
 from collections.abc import Sequence
 from typing import Any

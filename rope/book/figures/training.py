@@ -1,4 +1,4 @@
-"""Plot differences between training runs: chapter "What training shows"."""
+"""Plot differences between training runs, for the chapter "What training shows"."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -36,6 +36,6 @@ def above_rope(methods: Mapping[str, Sequence[float]]) -> Picture:
     ax.set_xlabel("loss minus RoPE's, nats per character", fontsize=10)
     return picture(
         figure,
-        alt="Final loss minus RoPE's, one row per method, a dot per seed, a bar for the 95% "
-        f"interval of the mean. {'; '.join(summaries)}.",
+        alt="Final loss minus RoPE's. Each method has a row with a dot per seed and a bar for the "
+        f"95% interval of the mean. {'; '.join(summaries)}.",
     )

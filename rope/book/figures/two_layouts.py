@@ -1,7 +1,4 @@
-"""Draw the pairs of coordinates in each layout, and a head that uses the wrong layout.
-
-Chapter "Two layouts".
-"""
+"""Draw coordinate pairs in each layout, and a head in the wrong layout, for "Two layouts"."""
 
 import math
 from collections.abc import Mapping
@@ -60,6 +57,6 @@ def wrong_layout(maps: Mapping[str, Tensor]) -> Picture:
         figure,
         alt=f"Two maps of attention weights, {size} queries by {size} keys. On the left, in its "
         f"own layout, a dark line runs one place left of the diagonal: {own} of the attention is "
-        f"on the previous token. On the right, in the other, it is {other}, and the first column, "
-        "which is the first token, is dark.",
+        f"on the previous token. On the right, in the other layout, it is {other}, and the column "
+        "of the first token is dark.",
     )

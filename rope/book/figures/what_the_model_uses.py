@@ -1,7 +1,6 @@
-"""Show how single heads of a language model use distances and planes.
+"""Show how a model's heads use distances and planes, for the chapter "What the model uses".
 
-Chapter "What the model uses". Plane j has the wavelength 2 pi / theta_j positions; plane 0 has the
-highest frequency.
+Plane j has a wavelength of 2 pi / theta_j positions. Plane 0 has the highest frequency.
 """
 
 from collections.abc import Mapping, Sequence

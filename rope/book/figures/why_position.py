@@ -1,4 +1,4 @@
-"""Draw attention weights under masks: chapter "Why position?"."""
+"""Draw attention weights under masks, for the chapter "Why position?"."""
 
 from collections.abc import Mapping
 

@@ -1,7 +1,7 @@
-"""Show which encodings have relative scores: "Why rotation?" and "What else is relative?".
+"""Show encodings with relative scores, for "Why rotation?" and "What else is relative?".
 
 Relative scores have the form q^T M^(n-m) k. A complex-linear M in the plane multiplies by
-e^(a + i theta). If a = 0, M is a rotation. Otherwise it belongs to the xPos family (arXiv
+e^(a + i theta). If a = 0, M is a rotation. Otherwise M belongs to the xPos family (arXiv
 2212.10554). M = S R S^-1 moves keys along one ellipse and queries along another.
 """
 
@@ -26,7 +26,7 @@ PAIRS = {(2, 1): "-", (5, 4): shapes.DASHED}  # positions (m, n), and their line
 
 
 def on_ellipses(m: int, n: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the query (M^-T)^m q and the key M^n k."""
+    """Return the query (M^-T)^m q and the key M^n k, each with two coordinates."""
     inverse = np.linalg.inv(SCALE)
     query = inverse @ rotation_matrix(m, [ELLIPSE_THETA]) @ SCALE @ QUERY
     return query, SCALE @ rotation_matrix(n, [ELLIPSE_THETA]) @ inverse @ KEY
@@ -62,9 +62,9 @@ def ellipses() -> Picture:
     return picture(
         figure,
         alt="Above, a tall ellipse of queries and a wide ellipse of keys, twelve points on each. "
-        "Solid arrows: the query at 2 and the key at 1; dashed: both three positions on, with "
-        "other norms. Below, against a shift of both from 0 to 12: the norm of the query and the "
-        f"norm of the key go up and down, and the score stays at {scores[0]:.3f}.",
+        "Solid arrows: the query at 2 and the key at 1. Dashed arrows: both moved on by three "
+        "positions, with other norms. Below, against a shift of both from 0 to 12, the norms of "
+        f"query and key go up and down, and the score stays at {scores[0]:.3f}.",
     )
 
 
