@@ -89,7 +89,7 @@ def shares(tokens: Tensor) -> dict[str, Tensor]:
 
 
 def plane_norms(q: Tensor, k: Tensor) -> Tensor:
-    """Return the mean norm of q times the mean norm of k, over sqrt(D), per plane: `[..., D/2]`."""
+    """Return the product of the mean norms of q and k over sqrt(D), per plane: `[..., D/2]`."""
     norms = [x.unflatten(-1, (-1, 2)).norm(dim=-1).mean(dim=-2) for x in (q, k)]
     return norms[0] * norms[1] / math.sqrt(q.shape[-1])
 

@@ -1,9 +1,9 @@
 """Measure SmolLM2's loss by position in long texts, for "Beyond the trained length".
 
 The model was trained on texts of 8,192 tokens and reads 16,384. Every method scores the same
-tokens, so their losses can be compared. "recomputed" scores each block of 1,024
-tokens with only the previous block as context. "moved back" keeps only 4 sinks and the previous
-block in the cache, and moves that block's keys to the positions after the sinks.
+tokens, so their losses can be compared. "recomputed" scores each block of 1,024 tokens with only
+the previous block as context. "moved back" keeps only 4 sinks and the previous block in the cache,
+and moves that block's keys to the positions after the sinks.
 
 Shapes: S sequence.
 """
