@@ -1,7 +1,7 @@
 """Train and measure small language models that differ in how they encode positions.
 
-The models use the library as any other model would. `train` trains one of them, and `python -m
-rope.book.training` repeats the recorded runs of the chapter "What training shows".
+The models use the library as any other model would. `train` trains one model.
+`python -m rope.book.training` repeats the recorded runs of the chapter "What training shows".
 
 Shapes: B batch, H heads, S sequence, D head dimension, R rotated width, E embedding width.
 """

@@ -1,8 +1,8 @@
 """Define eight methods that encode token positions.
 
-The chapter "What training shows" compares them. A method can act in three places: it can add a
-vector to the embedding, rotate and scale queries and keys, or add a number to each score. `Places`
-holds the values for one call; most of them are None.
+The chapter "What training shows" compares these methods. A method can act in three places: it can
+add a vector to the embedding, rotate and scale queries and keys, or add a number to each score.
+`Places` holds the values for one call; most of them are None.
 
 Shapes: H heads, S sequence, D head dimension, R rotated width, E embedding width.
 """
