@@ -1,4 +1,4 @@
-// Computes the numbers that the explorer shows, without using the page: chapter "The explorer".
+// Computes the numbers that the chapter "The explorer" shows. It does not use the page.
 //
 // A state is { head, query, key, distance }. `query` and `key` are indices into the words, and
 // `distance` is m - n. Let A_j be the product of the lengths of query and key in plane j, phi_j the
