@@ -24,7 +24,7 @@ from rope.book.measured.bench.correctness import check_baseline
 from rope.book.measured.meters import SEED, Call, time_all
 
 Effort = dict[str, Any]
-#: How long each call is timed: keyword arguments for `rope.book.measured.meters.time_all`.
+#: Keyword arguments for `rope.book.measured.meters.time_all`, which set how long a call is timed.
 FULL: Effort = {"rounds": 5, "seconds": 0.05}
 BRIEF: Effort = {"rounds": 3, "seconds": 0.01}  # for each of the many tiles
 GRAPH_CALLS = 16  # calls per CUDA graph, so that the graph's own launch adds little
