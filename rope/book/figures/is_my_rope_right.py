@@ -33,7 +33,7 @@ def positions_shown(
         ax.locator_params(axis="y", nbins=3)
         ends = dict.fromkeys(f"{places[-1]:.4g}" for places in shown.values())
         summaries.append(
-            f"{letter}, {name} ({findings[name]}): at {given[-1]} planes show {', '.join(ends)}"
+            f"{letter}, {name} ({findings[name]}): planes at {given[-1]} show {', '.join(ends)}"
         )
     handles, names = items[0][0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside upper center", ncols=3)
