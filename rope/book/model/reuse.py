@@ -5,6 +5,7 @@ Shapes: L layers, H_kv key heads, S sequence, D head dimension.
 
 from collections.abc import Callable
 from functools import partial
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -30,20 +31,23 @@ def measured(name: str, text: str) -> dict[str, Any]:
 
 
 def stepped(tokens: Tensor) -> dict[str, list[float]]:
-    """Return the rise in the second half's loss after moves of s positions, for each s in MOVES.
+    """Return how much moves of s positions raise the second half's loss, for each s in MOVES.
 
-    The keys start s positions too far. They stay there ("not moved"), or move by -s "once" or by -1
-    "s times", in each of FORMATS. An entry holds the rise in nats per token and its standard error.
+    In each of FORMATS, keys are "stored" at their own positions, moved "once" by -s, or moved
+    "s times" by -1. Keys "left behind" keep the positions from s on. "a over b" subtracts b's loss.
+    Each entry holds the rise in nats per token, and then its standard error over the tokens.
     """
     found, right = {}, second_half(tokens)
     for s in MOVES:
-        ways = {f"not moved, {s}": ("float32", 0, 1)}
+        often = {"left behind": second_half(tokens, s, partial(move, "float32", 0, 1))}
         for name in FORMATS:
-            ways |= {f"{name}, once": (name, -s, 1), f"{name}, {s} times": (name, -1, s)}
-        for way, each in ways.items():
-            off = second_half(tokens, s, partial(move, *each)) - right
-            found[way] = [off.mean().item(), off.std().item() / len(off) ** 0.5]
-    return found
+            found[f"{name}, stored"] = second_half(tokens, 0, partial(move, name, 0, 1)) - right
+            found[f"{name}, once"] = second_half(tokens, s, partial(move, name, -s, 1)) - right
+            often[name] = second_half(tokens, s, partial(move, name, -1, s))
+        found |= {f"{name}, {s} times": often[name] - right for name in often}
+        for a, b in combinations(("q8_0", "left behind", "bfloat16"), 2):
+            found[f"{a} over {b}, {s} times"] = often[a] - often[b]
+    return {way: [x.mean().item(), x.std().item() / len(x) ** 0.5] for way, x in found.items()}
 
 
 @torch.no_grad()
@@ -78,9 +82,8 @@ def q8_0(x: Tensor) -> Tensor:
 def chunk(tokens: Tensor) -> dict[str, list[float]]:
     """Compare the second half's keys, read without the first half, to its keys read after it.
 
-    Returns a dict of relative errors, one per layer. "not moved": keys that keep their positions.
-    "moved": keys moved to their new positions. "prefix": keys of the first half, which the second
-    half must not change.
+    Returns relative errors, one per layer. "not moved": keys that keep their positions. "moved":
+    keys moved to their new positions. "prefix": keys of the first half, which must not change.
     """
     keys = _rotated_keys(tokens)
     alone, whole = _rotated_keys(tokens[HALF:]), keys[:, :, HALF:]
@@ -107,6 +110,7 @@ FORMATS: dict[str, Callable[[Tensor], Tensor]] = {
     "bfloat16": lambda x: x.bfloat16().float(),
     "float16": lambda x: x.half().float(),
     "q8_0": q8_0,
+    "fp8_e4m3": lambda x: x.to(torch.float8_e4m3fn).float(),  # with the scale 1
     "float32": torch.clone,
 }
 #: The function for each measurement.
