@@ -115,7 +115,7 @@ def _functions(model: nn.Module) -> list[tuple[dict[str, Any], str]]:
             continue
         names = {name for name in code.co_names if "apply" in name and "rot" in name}
         if unknown := names - {*NAMES}:
-            raise _error(model, f"its {kind.__name__} calls the unknown {min(unknown)}")
+            raise _error(model, f"its {kind.__name__} calls {min(unknown)}, which we don't know")
         if {"cos", "sin"} & {*code.co_varnames} and not names:
             raise _error(model, f"its {kind.__name__} applies cos and sin itself")
         file = forward.__globals__

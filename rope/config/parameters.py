@@ -35,7 +35,7 @@ COMMON = [
 ]  # fmt: skip
 TRAINED = "original_max_position_embeddings"
 #: Parameter names besides an extension's fields: Mistral's name for the context length, and
-#: Phi-3.5-MoE's names for the attention factor of short and long texts.
+#: Phi-3.5-MoE's names for the attention factors for short and long texts.
 _ALSO = {"yarn": ("max_position_embeddings",), "longrope": ("short_mscale", "long_mscale")}
 
 
@@ -127,7 +127,7 @@ def rope_parameters(
         top[key] = value
     by_class = layer_entries(standard)
     if None in entries and None not in by_class:
-        entries = by_class  # in older spellings, only the class says which layers use a key
+        entries = by_class  # older configurations don't say which layers use a key
     complete: Entries = {}
     for layer, entry in entries.items():
         defaults = by_class.get(layer, by_class.get(None)) or {}

@@ -96,7 +96,7 @@ def rotation_faults(probe: Probe, q: Measurement, k: Measurement) -> Iterator[Fi
     """Yield the faults in the rotations of q and k."""
     expected = probe.expected
     for name, measured in zip(NAMES, (q, k), strict=True):
-        if measured.rough >= 0.3:  # not a rotation: even 8-bit tables reach only 0.2
+        if measured.rough >= 0.3:  # too rough for a rotation: even with 8-bit tables, it's 0.2
             yield from _width(measured, name, expected)
             radius = measured.structure.radius  # [P, H, n]
             plane = int((radius.log().amax((0, 1)) - radius.log().amin((0, 1))).argmax())

@@ -246,7 +246,7 @@ def _zeros(pair: Pair) -> Finding | None:
 
 
 def _positions(probe: Probe, x: Pair, ids: list[int], base: Pair) -> Finding | None:
-    """Return a fault unless a new id for a token changes all of its heads, and no other token."""
+    """Return a fault unless a token's position id affects all heads of this token and no other."""
     moved: list[list[Tensor]] = [[], []]  # a bool [H, S] for each of two tokens, for q and for k
     for token in (0, 2):
         result = probe(x, [OTHER if i == token else m for i, m in enumerate(ids)])

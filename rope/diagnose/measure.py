@@ -77,7 +77,7 @@ class Measurement:
 
     @cached_property
     def row_length(self) -> int | None:
-        """Return N if the positions seem to number patches in rows of N patches, else None.
+        """Return N if the positions seem to count patches row by row, N per row; else None.
 
         Some planes then follow the column m % N of patch m, and the other planes follow its row.
         In the first row of patches, these other planes don't rotate.
@@ -258,9 +258,9 @@ def are_axes(theta: Tensor, slack: Tensor) -> bool:
 def name(theta: Tensor, slack: Tensor) -> tuple[float, Extension | None] | None:
     """Return the base and extension of frequencies `[R/2]` known to within slack `[R/2]`, or None.
 
-    The numbers have as few digits as the best explanation allows. The extension is None if the
-    first planes have the frequencies of a base and the other planes are slower, but follow no known
-    formula. NTK scaling is reported as a larger base.
+    The numbers are rounded to as few digits as still fit. The extension is None if no known formula
+    fits: the first planes match the plain frequencies for some base, but the remaining planes are
+    slower. NTK scaling is reported as a larger base.
     """
     rotating = int((theta > 0).sum())
     if not rotating or (theta[:rotating] <= 0).any():

@@ -56,8 +56,8 @@ class YaRN(Extension):
         check_number("factor", self.factor, at_least=1)
         if self.beta_fast < self.beta_slow:
             raise ValueError(
-                f"beta_fast is {self.beta_fast} and beta_slow is {self.beta_slow}; swap them, "
-                "because fast planes make more turns than slow planes"
+                f"beta_fast is {self.beta_fast} and beta_slow is {self.beta_slow}; beta_fast must "
+                "be at least beta_slow, because fast planes make more turns; swap the two"
             )
         if self.attention_factor is not None:
             check_number("attention_factor", self.attention_factor, above=0)

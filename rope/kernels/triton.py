@@ -4,8 +4,8 @@ See the chapter "Bytes and kernels". A plane needs only four multiplications and
 memory traffic determines the time. With e bytes per element, rotating q `[B, H, S, D]` and
 k `[B, H_kv, S, D]` moves
 
-    2 e B (H + H_kv) S D    bytes of vectors (one read, one write), and
-    8 B S R/2 (H + H_kv) / HEADS    bytes of float32 tables, mostly from the cache.
+    2 e B (H + H_kv) S D    bytes for the vectors (one read, one write), and
+    8 B S R/2 (H + H_kv) / HEADS    bytes for the float32 tables, most of them from the cache.
 
 A program rotates TOKENS positions in HEADS heads of one sequence. It loads its table rows once and
 uses them for each of its heads. The backward pass runs the same kernel, with INVERSE negated.

@@ -45,7 +45,7 @@ KERNELS = {"neighbor": 0.7, "rotation": 0.3}
 
 
 def decoding(operations: int) -> Picture:
-    """Draw a decoding step on host and device, first eager and then with a fused rotation.
+    """Draw a decoding step on the host and the device, first in eager mode and then fused.
 
     A kernel starts once it has been launched and the previous kernel has ended.
     operations: the number of kernels in an eager rotation.

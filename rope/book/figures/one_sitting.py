@@ -14,7 +14,7 @@ BITS = 4  # the number of the counter's digits
 
 
 def shuffled(word: str, weights: Mapping[str, Tensor]) -> Picture:
-    """Draw one sentence per row, with an arch from a word to each word that it attends to.
+    """Draw one sentence per row, with arcs from each word to the words that it attends to.
 
     weights: maps each sentence to the word's attention weights `[S]`. The thickness of an arch is
     proportional to its weight. The same word has the same color in each sentence.

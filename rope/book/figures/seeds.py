@@ -48,7 +48,7 @@ def look(name: str, names: Iterable[str]) -> dict[str, Any]:
 def draw_runs(
     ax: Any, x: Sequence[float], runs: Mapping[str, Runs]
 ) -> list[tuple[float, float, str]]:
-    """Draw each method's mean over seeds as a line, on a band from the minimum to the maximum.
+    """Draw each method's mean over seeds as a line, over a band from the minimum to the maximum.
 
     Returns (x, y, label) for the end of each line, as `end_labels` expects.
     """

@@ -22,7 +22,7 @@ from rope.book.model.losses import model, window
 from rope.book.model.weights import field
 from rope.functional import rotary_embedding
 
-READ, START = 14_336, 11_264  # tokens read; the first token that sees moved keys
+READ, START = 14_336, 11_264  # number of tokens; the first token that sees moved keys
 STEP, NEAREST = 256, 16  # tokens per block; the smallest new distance
 #: Groups of planes. An unfinished plane makes less than one turn within the trained length.
 _TURNS = TRAINED * INV_FREQ / (2 * torch.pi)

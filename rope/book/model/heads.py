@@ -97,8 +97,8 @@ def plane_norms(q: Tensor, k: Tensor) -> Tensor:
 def by_distance(q: Tensor, k: Tensor, farthest: int) -> Tensor:
     """Return the mean score at each distance from 0 to farthest - 1, `[..., farthest]`.
 
-    q, k: `[..., S, D]` before the rotation. The mean at a distance is over all pairs of a query and
-    a key at that distance.
+    q, k: `[..., S, D]` before the rotation. The mean at each distance is taken over
+    all query-key pairs that are that far apart.
     """
     shape = (-1, 1, *q.shape[-2:])
     q_m, k_n = EXACT(q.reshape(shape), k.reshape(shape), torch.arange(q.shape[-2]))

@@ -31,7 +31,7 @@ nbval.kernel.KernelManager = FileKernelManager
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """If there is no language model, skip the cells of notebooks that import it."""
+    """If the language model isn't downloaded, skip the notebook cells that need it."""
     for item in items:
         if item.path.suffix == ".ipynb" and (reason := _missing(item.path)):
             item.add_marker(pytest.mark.skip(reason=reason))

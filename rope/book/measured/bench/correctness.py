@@ -39,7 +39,7 @@ def planes(x: Tensor, interleaved: bool, width: int | None = None) -> Tensor:
 
 
 def worst_share(actual: Tensor, exact: Tensor, limit: Tensor | float, dtype: torch.dtype) -> float:
-    """Return the largest error divided by the allowed error. The error of a NaN is infinite.
+    """Return the largest error divided by the allowed error. A NaN counts as infinite.
 
     actual, exact: planes, as `planes` returns them. limit: the allowed error as a fraction of a
     pair's length. dtype: the dtype of the vectors.
